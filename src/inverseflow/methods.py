@@ -1,0 +1,147 @@
+"""A method is one loss and the matching way to denoise. Frozen, no state: the network is handed in.
+
+prepare(net, noise_rms)           wrap a plain network for this method
+loss(model, batch, progress, g)   one value per sample; `progress` in [0, 1] is the part of the training done
+denoise(model, x1)                the learned map from x1 to x0
+mean(model, x1)                   E[x0 | x1], where the method has it for free; else None
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from . import losses
+from .losses import Distance, Field, Weight, pseudo_huber, squared
+from .nets.wrappers import Consistency, Velocity
+from .process import Bridge, Process
+from .tensors import Generator, ones
+from .times import GrowingGrid
+
+
+class Batch(NamedTuple):
+    """Samples (B, *S) and which samples of the data set they come from, (B,)."""
+
+    x: Tensor
+    origin: Tensor
+
+
+class Method(Protocol):
+    def prepare(self, net: nn.Module, noise_rms: float) -> nn.Module: ...
+    def loss(self, model: nn.Module, batch: Batch, progress: float, generator: Generator) -> Tensor: ...
+    def denoise(self, model: nn.Module, x1: Tensor) -> Tensor: ...
+    def mean(self, model: nn.Module, x1: Tensor) -> Tensor | None: ...
+
+
+@dataclass(frozen=True)
+class _FlowMethod:
+    """What the two flow methods share: a velocity network and an ODE (NFE = 10 with the midpoint rule in 5 steps)."""
+
+    process: Process
+    solver: str = "midpoint"
+    solver_steps: int = 5
+    distance: Distance = squared
+
+    def prepare(self, net: nn.Module, noise_rms: float) -> nn.Module:
+        return Velocity(net, noise_rms)
+
+    @property
+    def times(self) -> Tensor:
+        return torch.linspace(0, 1, self.solver_steps + 1)
+
+    def denoise(self, model: nn.Module, x1: Tensor) -> Tensor:
+        return self.process.project(losses.solve(model, x1, self.times.flip(0), method=self.solver))
+
+    def mean(self, model: nn.Module, x1: Tensor) -> Tensor | None:
+        """On a straight bridge with squared distance, v(x1, 1) = x1 - E[x0 | x1] (Lemma 1)."""
+        if not isinstance(self.process, Bridge) or self.process.path is not None or self.distance is not squared:
+            return None
+        return self.process.project(x1 - model(x1, ones(x1)))
+
+
+@dataclass(frozen=True)
+class FlowMatching(_FlowMethod):
+    """Conditional flow matching on clean data; `denoise` maps a draw of x1 to a new sample."""
+
+    def loss(self, model: nn.Module, batch: Batch, progress: float, generator: Generator) -> Tensor:
+        return losses.flow_matching_loss(
+            model, batch.x, self.process.select(batch.origin), distance=self.distance, generator=generator
+        )
+
+
+@dataclass(frozen=True)
+class InverseFlowMatching(_FlowMethod):
+    """IFM (Algorithms 1 and 3): learns the velocity, denoises by solving the ODE."""
+
+    def loss(self, model: nn.Module, batch: Batch, progress: float, generator: Generator) -> Tensor:
+        process = self.process.select(batch.origin)
+        return losses.inverse_flow_matching_loss(
+            model, batch.x, process, self.times, solver=self.solver, distance=self.distance, generator=generator
+        )
+
+
+@dataclass(frozen=True)
+class _ConsistencyMethod:
+    """What the consistency methods share: c(x, t) with an exact boundary, one network pass to denoise."""
+
+    process: Process
+    grid: GrowingGrid = field(default_factory=GrowingGrid)
+    distance: Distance = pseudo_huber
+    weight: Weight = losses.inverse_step
+
+    def prepare(self, net: nn.Module, noise_rms: float) -> nn.Module:
+        return Consistency(net, noise_rms, t_min=self.grid.eps)
+
+    def denoise(self, model: nn.Module, x1: Tensor) -> Tensor:
+        return self.process.project(model(x1, ones(x1)))
+
+    def mean(self, model: nn.Module, x1: Tensor) -> Tensor | None:
+        return None
+
+    def _arguments(self, progress: float, generator: Generator) -> dict[str, Any]:
+        return {
+            "times": self.grid.at(progress),
+            "distance": self.distance,
+            "weight": self.weight,
+            "generator": generator,
+        }
+
+
+@dataclass(frozen=True)
+class ConsistencyTraining(_ConsistencyMethod):
+    """Generalized consistency training on clean data; `denoise` maps a draw of x1 to a new sample."""
+
+    def loss(self, model: nn.Module, batch: Batch, progress: float, generator: Generator) -> Tensor:
+        return losses.consistency_loss(
+            model, batch.x, self.process.select(batch.origin), **self._arguments(progress, generator)
+        )
+
+
+@dataclass(frozen=True)
+class ConsistencyDistillation(_ConsistencyMethod):
+    """Consistency distillation of a trained velocity."""
+
+    teacher: Field | None = None
+
+    def loss(self, model: nn.Module, batch: Batch, progress: float, generator: Generator) -> Tensor:
+        process = self.process.select(batch.origin)
+        return losses.consistency_loss(
+            model, batch.x, process, teacher=self.teacher, **self._arguments(progress, generator)
+        )
+
+
+@dataclass(frozen=True)
+class InverseConsistency(_ConsistencyMethod):
+    """ICM (Algorithms 2 and 4): learns the map itself, no ODE in training or denoising."""
+
+    def loss(self, model: nn.Module, batch: Batch, progress: float, generator: Generator) -> Tensor:
+        return losses.inverse_consistency_loss(
+            model, batch.x, self.process.select(batch.origin), **self._arguments(progress, generator)
+        )
+
+
+METHODS: dict[str, Callable[[Process], Method]] = {"icm": InverseConsistency, "ifm": InverseFlowMatching}

@@ -1,0 +1,116 @@
+"""Noise models. To add one: a new file with a frozen dataclass that writes `draw`, and its name here."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from difflib import get_close_matches
+from typing import Any
+
+from ..errors import NoiseError
+from .additive import CorrelatedGaussian, Gaussian
+from .base import POSITIVE, REAL, UNIT, Composition, Domain, Noise, Scaled
+from .counting import Poisson, PoissonGaussian, SignalDependent
+from .diffusion import SDE, Jacobi
+from .function import FunctionNoise, Simulator, Unsaved
+from .multiplicative import Gamma, Rayleigh
+from .stages import Clip, Quantise
+
+__all__ = [
+    "POSITIVE",
+    "REAL",
+    "SDE",
+    "UNIT",
+    "Clip",
+    "Composition",
+    "CorrelatedGaussian",
+    "Domain",
+    "FunctionNoise",
+    "Gamma",
+    "Gaussian",
+    "Jacobi",
+    "Noise",
+    "Poisson",
+    "PoissonGaussian",
+    "Quantise",
+    "Rayleigh",
+    "Scaled",
+    "SignalDependent",
+    "Simulator",
+    "Unsaved",
+    "as_noise",
+    "from_dict",
+    "parse",
+]
+
+
+def as_noise(noise: Noise | str | Callable[..., Any]) -> Noise:
+    """A noise model from one, from text such as "poisson:gain=0.01", or from a function f(x0, generator) -> x1."""
+    if isinstance(noise, Noise):
+        return noise
+    if isinstance(noise, str):
+        return parse(noise)
+    if callable(noise):
+        return FunctionNoise(noise)
+    raise NoiseError(
+        "noise must be a noise model, text such as 'gaussian:sigma=25', or a function "
+        f"f(x0, generator), not {type(noise).__name__}."
+    )
+
+
+Maker = Callable[..., Noise]
+NUMBERS_ALONE = (Clip, Gamma, Gaussian, Jacobi, Poisson, PoissonGaussian, Quantise, Rayleigh, SignalDependent)
+SPOKEN: dict[str, Maker] = {kind.__name__.lower(): kind for kind in NUMBERS_ALONE} | {
+    "cosine": CorrelatedGaussian.cosine
+}
+"""The noises that numbers alone describe, by the names that text may use."""
+STORED: dict[str, Maker] = {kind.__name__.lower(): kind for kind in (*NUMBERS_ALONE, CorrelatedGaussian, Unsaved)}
+"""The noises that a file may hold."""
+
+
+def parse(text: str) -> Noise:
+    """Read "poisson:gain=0.01 + gaussian:sigma=0.04": stages in order, each a name and its numbers."""
+    result: Noise | None = None
+    for stage in text.split("+"):
+        name, _, arguments = stage.strip().partition(":")
+        noise = _build(_kind(name, SPOKEN), _numbers(arguments, text))
+        result = noise if result is None else result.then(noise)
+    assert result is not None  # split never returns an empty list
+    return result
+
+
+def from_dict(description: dict[str, Any]) -> Noise:
+    """The noise that `Noise.to_dict` described."""
+    values = dict(description)
+    kind = str(values.pop("kind", ""))
+    if kind == "Composition":
+        return Composition(tuple(from_dict(stage) for stage in values["noises"]))
+    return _build(_kind(kind, STORED), values)
+
+
+def _numbers(arguments: str, text: str) -> dict[str, float]:
+    values: dict[str, float] = {}
+    for pair in filter(None, (a.strip() for a in arguments.split(","))):
+        key, _, value = pair.partition("=")
+        try:
+            values[key.strip()] = float(value)
+        except ValueError:
+            raise NoiseError(f"Cannot read {pair!r} in the noise {text!r}; write it as name=number.") from None
+    return values
+
+
+def _kind(name: str, known: Mapping[str, Maker]) -> Maker:
+    wanted = name.lower().replace("-", "").replace("_", "")
+    if wanted in known:
+        return known[wanted]
+    close = get_close_matches(wanted, known, n=1)
+    hint = f"; did you mean {close[0]}?" if close else f"; known are {', '.join(sorted(known))}."
+    raise NoiseError(f"There is no noise called {name!r}{hint}")
+
+
+def _build(kind: Maker, values: dict[str, Any]) -> Noise:
+    try:
+        return kind(**values)
+    except TypeError:
+        wanted = ", ".join(inspect.signature(kind).parameters)
+        raise NoiseError(f"{kind.__name__} takes {wanted}; it was given {', '.join(values) or 'nothing'}.") from None

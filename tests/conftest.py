@@ -1,0 +1,80 @@
+"""Shared by all tests: one thread per worker, and the list of every noise."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+from inverseflow.noise import (
+    SDE,
+    Clip,
+    CorrelatedGaussian,
+    FunctionNoise,
+    Gamma,
+    Gaussian,
+    Jacobi,
+    Noise,
+    Poisson,
+    PoissonGaussian,
+    Quantise,
+    Rayleigh,
+    SignalDependent,
+    Simulator,
+)
+
+torch.set_num_threads(1 if "PYTEST_XDIST_WORKER" in os.environ else 2)
+ROOT = Path(__file__).parent.parent
+SHARED_DATA = ROOT.parent / "shared" / "data"
+
+
+def ornstein_uhlenbeck() -> SDE:
+    """dx = -x dt + 0.5 dw: mean x0 exp(-T), variance 0.125 (1 - exp(-2 T))."""
+    return SDE(lambda x, t: -x, lambda x, t: torch.full_like(x, 0.5), time=0.3, steps=200, pointwise=True)
+
+
+def laplace(x0: torch.Tensor, generator: torch.Generator | None) -> torch.Tensor:
+    u = torch.rand(x0.shape, generator=generator, dtype=x0.dtype, device=x0.device) - 0.5
+    return x0 - 0.1 * u.sign() * torch.log1p(-2 * u.abs().clamp(max=0.4999999))
+
+
+NOISES: dict[str, Noise] = {
+    "gaussian": Gaussian(0.1),
+    "gaussian_per_channel": Gaussian([0.1, 0.3]),
+    "gaussian_channel_correlated": Gaussian(0.1, channel_correlation=[[1.0, 0.6], [0.6, 1.0]]),
+    "correlated": CorrelatedGaussian.cosine(0.1, a=2.0),
+    "poisson": Poisson(0.01),
+    "poisson_offset": Poisson(0.02, offset=-0.3),
+    "poisson_gaussian": PoissonGaussian(0.01, 0.05, offset=-0.1),
+    "signal_dependent": SignalDependent(0.6, 0.15, 0.03),
+    "gamma": Gamma(100.0),
+    "rayleigh": Rayleigh(0.3),
+    "jacobi": Jacobi(time=0.2, steps=100),
+    "jacobi_skewed": Jacobi(time=0.4, a=2.0, b=0.5, s=1.5, steps=300),
+    "sde": ornstein_uhlenbeck(),
+    "poisson_then_gaussian": Poisson(0.01).then(Gaussian(10 / 255)),
+    "gamma_then_poisson": Gamma(50.0).then(Poisson(0.01)),
+    "camera": PoissonGaussian(0.02, 0.05).then(Clip(0.0, 1.0)).then(Quantise(1 / 255)),
+    "function": FunctionNoise(laplace, pointwise=True),
+    "simulator": Simulator(lambda x: x.square()),
+}
+
+
+@pytest.fixture(params=sorted(NOISES))
+def noise(request: pytest.FixtureRequest) -> Noise:
+    return NOISES[request.param]
+
+
+@pytest.fixture
+def generator() -> torch.Generator:
+    return torch.Generator().manual_seed(20261)
+
+
+def shared_data(*parts: str) -> Path:
+    """A folder of the benchmark data, or a skip that says why."""
+    path = SHARED_DATA.joinpath(*parts)
+    if not path.exists():
+        pytest.skip(f"needs the benchmark data {'/'.join(parts)}, which is not beside this checkout")
+    return path

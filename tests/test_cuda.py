@@ -1,0 +1,72 @@
+"""On a GPU only: every noise draws there with the right moments, and a training step never waits for the device."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import inverseflow as ivf
+from inverseflow.methods import Batch, InverseConsistency
+from inverseflow.noise import FunctionNoise, Noise, Scaled
+from inverseflow.patches import Patches, allowed_operations
+from inverseflow.posterior import PosteriorMean
+from inverseflow.process import Bridge
+
+pytestmark = [
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+    pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype"),
+]
+
+
+def test_every_noise_draws_on_the_device_as_on_the_host(noise: Noise) -> None:
+    x0 = 0.1 + 0.8 * torch.rand(500, 2, 16, 16, generator=torch.Generator().manual_seed(0))
+    host = noise.sample(x0, generator=torch.Generator().manual_seed(1))
+    device = noise.sample(x0.cuda(), generator=torch.Generator("cuda").manual_seed(1)).cpu()
+    assert float((host.mean() - device.mean()).abs()) < 0.02 * float(host.std())
+    assert float(host.std() / device.std()) == pytest.approx(1, rel=0.02)
+    again = noise.sample(x0.cuda(), generator=torch.Generator("cuda").manual_seed(1)).cpu()
+    assert torch.equal(device, again)
+
+
+def test_a_training_step_never_waits_for_the_device(noise: Noise) -> None:
+    """ICM and the posterior mean. (In IFM torchdiffeq checks its times, which waits once per solve.)"""
+    if isinstance(noise, FunctionNoise):
+        noise.sample(torch.rand(2, 2, 16, 16).cuda(), generator=torch.Generator("cuda"))  # its first use is checked
+    images = [torch.rand(2, 24, 24).cuda() for _ in range(4)]
+    data = Patches(images, 16, allowed_operations(noise, 2))
+    inner = Scaled(noise, torch.tensor([0.1, 0.2]), torch.tensor([1.0, 2.0]))
+    chosen = InverseConsistency(Bridge(inner))
+    model = chosen.prepare(ivf.NetSpec("UNet", channels=2, widths=(8, 16), blocks=1).build(), 0.3).cuda()
+    host, device = torch.Generator().manual_seed(0), torch.Generator("cuda").manual_seed(0)
+
+    def step() -> None:
+        batch: Batch = data.draw(4, host)
+        chosen.loss(model, batch, 0.5, device).mean().backward()
+        PosteriorMean(chosen, model, inner).loss(model, batch, 0.5, device).mean().backward()
+
+    step()  # plans and workspaces are made once
+    torch.cuda.synchronize()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        step()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_training_on_the_device(compiled: bool, tmp_path) -> None:
+    clean = (
+        torch.rand(8, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+        .repeat_interleave(8, 2)
+        .repeat_interleave(8, 3)
+    )
+    noisy = ivf.Gaussian(0.2).sample(clean, generator=torch.Generator().manual_seed(1))
+    settings = ivf.Settings(steps=150, batch_size=8, lr=2e-3, compile=compiled)
+    model = ivf.Denoiser.train(
+        noisy, ivf.Gaussian(0.2), settings=settings, mean_settings=settings, device="cuda", progress=False
+    )
+    result = model.denoise(noisy)
+    assert float((result - clean).square().mean()) < 0.3 * float((noisy - clean).square().mean())
+    model.save(tmp_path / "m.safetensors")
+    on_cpu = ivf.Denoiser.load(tmp_path / "m.safetensors", device="cpu").denoise(noisy)
+    assert torch.allclose(on_cpu, result, atol=0.02)
