@@ -14,7 +14,7 @@ from torch import Tensor
 
 import inverseflow as ivf
 from common import eight_gaussians, output_folder, write_json
-from inverseflow.methods import Batch
+from inverseflow.methods import Batch, Moment
 from inverseflow.metrics import energy_distance, rmse
 
 SIGMA = 0.15
@@ -55,7 +55,7 @@ def training_step(model: ivf.Denoiser, batch: Tensor):
     net = model.flow.requires_grad_(True)
 
     def call() -> None:
-        model.method.loss(net, Batch(batch, torch.arange(len(batch))), 1.0, generator).mean().backward()
+        model.method.loss(net, Batch(batch, torch.arange(len(batch))), Moment(1.0, generator)).mean().backward()
 
     return call
 

@@ -67,6 +67,11 @@ def noise(request: pytest.FixtureRequest) -> Noise:
     return NOISES[request.param]
 
 
+@pytest.fixture(autouse=True)
+def same_draws_in_any_order() -> None:
+    torch.manual_seed(0)
+
+
 @pytest.fixture
 def generator() -> torch.Generator:
     return torch.Generator().manual_seed(20261)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import inverseflow as ivf
-from inverseflow.methods import Batch, InverseConsistency
+from inverseflow.methods import Batch, InverseConsistency, Moment
 from inverseflow.noise import FunctionNoise, Noise, Scaled
 from inverseflow.patches import Patches, allowed_operations
 from inverseflow.posterior import PosteriorMean
@@ -41,8 +41,8 @@ def test_a_training_step_never_waits_for_the_device(noise: Noise) -> None:
 
     def step() -> None:
         batch: Batch = data.draw(4, host)
-        chosen.loss(model, batch, 0.5, device).mean().backward()
-        PosteriorMean(chosen, model, inner).loss(model, batch, 0.5, device).mean().backward()
+        chosen.loss(model, batch, Moment(0.5, device)).mean().backward()
+        PosteriorMean(chosen, model, inner).loss(model, batch, Moment(0.5, device)).mean().backward()
 
     step()  # plans and workspaces are made once
     torch.cuda.synchronize()

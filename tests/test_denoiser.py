@@ -168,9 +168,9 @@ def test_noise_that_varies_by_sample_reaches_training() -> None:
 
     def spy(process) -> ivf.InverseConsistency:
         class Spy(ivf.InverseConsistency):
-            def loss(self, model, batch, progress, generator):
+            def loss(self, model, batch, moment):
                 seen.append((batch.origin, self.process.select(batch.origin).noise.noise.gain[:, 0]))
-                return super().loss(model, batch, progress, generator)
+                return super().loss(model, batch, moment)
 
         return Spy(process)
 

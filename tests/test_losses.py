@@ -54,6 +54,11 @@ def test_values_by_hand() -> None:
     # the inverse one starts from c(x1, 1) = 0.7 x1
     inverse = losses.inverse_consistency_loss(net, x0 / 0.7, process, times, distance=losses.squared)
     assert inverse.tolist() == pytest.approx(code.tolist())
+    # or from another estimator of the same kind, here one that knows x0 = x1 / 5
+    other = losses.inverse_consistency_loss(
+        net, 5 * x0, process, times, estimator=lambda x, t: x / 5, distance=losses.squared
+    )
+    assert other.tolist() == pytest.approx(code.tolist())
     # distillation steps along the teacher: x_s = x_t - 0.5 * 2 = (0.4, 1.4)
     taught = losses.consistency_loss(
         net, x0, process, times, teacher=lambda x, t: torch.full_like(x, 2.0), distance=losses.squared

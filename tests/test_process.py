@@ -100,6 +100,16 @@ def test_simulated_is_exact_for_a_known_solution_and_of_fourth_order() -> None:
     assert math.log2(error(8) / error(16)) == pytest.approx(4, abs=0.4)
 
 
+def test_simulation_may_start_nearby_and_states_may_be_confined() -> None:
+    decay = Simulated(lambda x, t: -x, steps=20, perturb=lambda x, generator: x + 0.5, onto=lambda x: x.clamp(min=0))
+    x0, t = torch.tensor([[1.0], [2.0]], dtype=torch.float64), torch.tensor([1.0, 0.5], dtype=torch.float64)
+    x_t, u_t = decay.sample(x0, t)
+    expected = (x0 + 0.5) * torch.exp(-t)[:, None]
+    assert torch.allclose(x_t, expected, rtol=1e-7, atol=0)
+    assert torch.equal(u_t, -x_t)
+    assert decay.project(torch.tensor([-1.0, 2.0])).tolist() == [0.0, 2.0]
+
+
 def test_noise_rms_counts_bias_and_spread() -> None:
     x1 = torch.full((100, 1), 2.0)
     assert noise_rms(Gaussian(0.3), x1) == pytest.approx(0.3, rel=0.01)

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 import killed_run
 from inverseflow.checkpoint import read_tensors, write_tensors
 from inverseflow.errors import InputError, ModelFileError, TrainingDiverged
-from inverseflow.methods import Batch
+from inverseflow.methods import Batch, Moment
 from inverseflow.patches import Rows
 from inverseflow.train import CHECKPOINT, Settings, choose_device, fit
 
@@ -33,7 +33,7 @@ class Line(nn.Module):
         return self.w * x
 
 
-def line_loss(model: nn.Module, batch: Batch, progress: float, generator: torch.Generator | None) -> Tensor:
+def line_loss(model: nn.Module, batch: Batch, moment: Moment) -> Tensor:
     return (model(batch.x, batch.x[:, 0]) - 3 * batch.x).square().mean(1)
 
 
@@ -79,12 +79,16 @@ def test_it_learns_and_averages() -> None:
 
 
 def test_average_is_the_documented_one() -> None:
-    """Constant gradient and plain steps: replay the average with its formula min(ema, (1 + n) / (10 + n))."""
+    """Constant gradient and plain steps: replay the average with its formula min(ema, (1 + n) / (10 + n)); the
+    loss sees the average as it stands.
+    """
     seen: list[float] = []
+    averages: list[float] = []
 
-    def loss(model: nn.Module, batch: Batch, progress: float, generator: torch.Generator | None) -> Tensor:
+    def loss(model: nn.Module, batch: Batch, moment: Moment) -> Tensor:
         value = model(torch.ones(1, 1), torch.ones(1))
         seen.append(float(value.detach()))
+        averages.append(float(moment.average(torch.ones(1, 1), torch.ones(1))))
         return value.flatten()
 
     model = Line()
@@ -92,6 +96,7 @@ def test_average_is_the_documented_one() -> None:
     weights, average = [*seen[1:], float(model.w.detach())], 0.0
     for n, w in enumerate(weights, start=1):
         keep = min(0.6, (1 + n) / (10 + n))
+        assert averages[n - 1] == pytest.approx(average, rel=1e-5)
         average = keep * average + (1 - keep) * w
     assert float(fitted.model.w) == pytest.approx(average, rel=1e-5)
 
@@ -115,10 +120,10 @@ def test_schedules() -> None:
 def test_divergence_names_the_step(tmp_path: Path) -> None:
     calls = 0
 
-    def loss(model: nn.Module, batch: Batch, progress: float, generator: torch.Generator | None) -> Tensor:
+    def loss(model: nn.Module, batch: Batch, moment: Moment) -> Tensor:
         nonlocal calls
         calls += 1
-        return line_loss(model, batch, progress, generator) * (math.inf if calls == 33 else 1.0)
+        return line_loss(model, batch, moment) * (math.inf if calls == 33 else 1.0)
 
     with pytest.raises(TrainingDiverged, match="step 33"):
         fit(Line(), loss, DATA, Settings(steps=200, checkpoint_steps=7), folder=tmp_path, progress=False)

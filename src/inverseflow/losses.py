@@ -3,7 +3,8 @@
 Each returns one value per sample, reduces nothing, and draws only from the generator it is given. Time follows the
 paper: x0 is clean at t = 0, x1 observed at t = 1, and s < t.
 
-An inverse objective is the ordinary one with x0 replaced by the stop-gradient of the model's own estimate from x1.
+An inverse objective is the ordinary one with x0 replaced by the stop-gradient of the model's own estimate from x1 (or
+that of another `estimator` of the same kind, such as the average of the model's past).
 """
 
 from __future__ import annotations
@@ -97,6 +98,7 @@ def inverse_flow_matching_loss(
     process: Process,
     times: Tensor,
     *,
+    estimator: Field | None = None,
     solver: str = "midpoint",
     distance: Distance = squared,
     generator: Generator = None,
@@ -105,7 +107,7 @@ def inverse_flow_matching_loss(
     them.
     """
     with torch.no_grad():
-        x0 = process.project(solve(velocity, x1, times.flip(0), method=solver))
+        x0 = process.project(solve(estimator or velocity, x1, times.flip(0), method=solver))
     return flow_matching_loss(velocity, x0, process, distance=distance, generator=generator)
 
 
@@ -115,13 +117,14 @@ def inverse_consistency_loss(
     process: Process,
     times: Tensor,
     *,
+    estimator: Field | None = None,
     distance: Distance = pseudo_huber,
     weight: Weight = inverse_step,
     generator: Generator = None,
 ) -> Tensor:
     """ICM: Algorithm 2 with a closed-form process, Algorithm 4 with a bridge."""
     with torch.no_grad():
-        x0 = process.project(consistency(x1, ones(x1)))
+        x0 = process.project((estimator or consistency)(x1, ones(x1)))
     return consistency_loss(consistency, x0, process, times, distance=distance, weight=weight, generator=generator)
 
 

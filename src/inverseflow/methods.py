@@ -1,9 +1,9 @@
 """A method is one loss and the matching way to denoise. Frozen, no state: the network is handed in.
 
-prepare(net, noise_rms)           wrap a plain network for this method
-loss(model, batch, progress, g)   one value per sample; `progress` in [0, 1] is the part of the training done
-denoise(model, x1)                the learned map from x1 to x0
-mean(model, x1)                   E[x0 | x1], where the method has it for free; else None
+prepare(net, noise_rms)      wrap a plain network for this method
+loss(model, batch, moment)   one value per sample
+denoise(model, x1)           the learned map from x1 to x0
+mean(model, x1)              E[x0 | x1], where the method has it for free; else None
 """
 
 from __future__ import annotations
@@ -30,9 +30,20 @@ class Batch(NamedTuple):
     origin: Tensor
 
 
+class Moment(NamedTuple):
+    """A moment of the training: the part of it that is done (0 to 1), where draws come from, and the averaged network.
+
+    The average is there for objectives that want a calmer opinion than the network's own; None outside of `fit`.
+    """
+
+    progress: float = 0.0
+    generator: Generator = None
+    average: Field | None = None
+
+
 class Method(Protocol):
     def prepare(self, net: nn.Module, noise_rms: float) -> nn.Module: ...
-    def loss(self, model: nn.Module, batch: Batch, progress: float, generator: Generator) -> Tensor: ...
+    def loss(self, model: nn.Module, batch: Batch, moment: Moment) -> Tensor: ...
     def denoise(self, model: nn.Module, x1: Tensor) -> Tensor: ...
     def mean(self, model: nn.Module, x1: Tensor) -> Tensor | None: ...
 
@@ -67,20 +78,31 @@ class _FlowMethod:
 class FlowMatching(_FlowMethod):
     """Conditional flow matching on clean data; `denoise` maps a draw of x1 to a new sample."""
 
-    def loss(self, model: nn.Module, batch: Batch, progress: float, generator: Generator) -> Tensor:
+    def loss(self, model: nn.Module, batch: Batch, moment: Moment) -> Tensor:
         return losses.flow_matching_loss(
-            model, batch.x, self.process.select(batch.origin), distance=self.distance, generator=generator
+            model, batch.x, self.process.select(batch.origin), distance=self.distance, generator=moment.generator
         )
 
 
 @dataclass(frozen=True)
 class InverseFlowMatching(_FlowMethod):
-    """IFM (Algorithms 1 and 3): learns the velocity, denoises by solving the ODE."""
+    """IFM (Algorithms 1 and 3): learns the velocity, denoises by solving the ODE.
 
-    def loss(self, model: nn.Module, batch: Batch, progress: float, generator: Generator) -> Tensor:
-        process = self.process.select(batch.origin)
+    averaged   estimate x0 with the averaged network, see InverseConsistency
+    """
+
+    averaged: bool = False
+
+    def loss(self, model: nn.Module, batch: Batch, moment: Moment) -> Tensor:
         return losses.inverse_flow_matching_loss(
-            model, batch.x, process, self.times, solver=self.solver, distance=self.distance, generator=generator
+            model,
+            batch.x,
+            self.process.select(batch.origin),
+            self.times,
+            estimator=moment.average if self.averaged else None,
+            solver=self.solver,
+            distance=self.distance,
+            generator=moment.generator,
         )
 
 
@@ -102,12 +124,12 @@ class _ConsistencyMethod:
     def mean(self, model: nn.Module, x1: Tensor) -> Tensor | None:
         return None
 
-    def _arguments(self, progress: float, generator: Generator) -> dict[str, Any]:
+    def _arguments(self, moment: Moment) -> dict[str, Any]:
         return {
-            "times": self.grid.at(progress),
+            "times": self.grid.at(moment.progress),
             "distance": self.distance,
             "weight": self.weight,
-            "generator": generator,
+            "generator": moment.generator,
         }
 
 
@@ -115,10 +137,8 @@ class _ConsistencyMethod:
 class ConsistencyTraining(_ConsistencyMethod):
     """Generalized consistency training on clean data; `denoise` maps a draw of x1 to a new sample."""
 
-    def loss(self, model: nn.Module, batch: Batch, progress: float, generator: Generator) -> Tensor:
-        return losses.consistency_loss(
-            model, batch.x, self.process.select(batch.origin), **self._arguments(progress, generator)
-        )
+    def loss(self, model: nn.Module, batch: Batch, moment: Moment) -> Tensor:
+        return losses.consistency_loss(model, batch.x, self.process.select(batch.origin), **self._arguments(moment))
 
 
 @dataclass(frozen=True)
@@ -127,20 +147,28 @@ class ConsistencyDistillation(_ConsistencyMethod):
 
     teacher: Field | None = None
 
-    def loss(self, model: nn.Module, batch: Batch, progress: float, generator: Generator) -> Tensor:
+    def loss(self, model: nn.Module, batch: Batch, moment: Moment) -> Tensor:
         process = self.process.select(batch.origin)
-        return losses.consistency_loss(
-            model, batch.x, process, teacher=self.teacher, **self._arguments(progress, generator)
-        )
+        return losses.consistency_loss(model, batch.x, process, teacher=self.teacher, **self._arguments(moment))
 
 
 @dataclass(frozen=True)
 class InverseConsistency(_ConsistencyMethod):
-    """ICM (Algorithms 2 and 4): learns the map itself, no ODE in training or denoising."""
+    """ICM (Algorithms 2 and 4): learns the map itself, no ODE in training or denoising.
 
-    def loss(self, model: nn.Module, batch: Batch, progress: float, generator: Generator) -> Tensor:
+    averaged   estimate x0 with the averaged network: it learns more slowly, and its errors are not fed back before it
+               has learned to answer them. Deterministic dynamics need that (see `Simulated`); noise does not.
+    """
+
+    averaged: bool = False
+
+    def loss(self, model: nn.Module, batch: Batch, moment: Moment) -> Tensor:
         return losses.inverse_consistency_loss(
-            model, batch.x, self.process.select(batch.origin), **self._arguments(progress, generator)
+            model,
+            batch.x,
+            self.process.select(batch.origin),
+            estimator=moment.average if self.averaged else None,
+            **self._arguments(moment),
         )
 
 

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor, nn
 
 from .losses import posterior_mean_loss
-from .methods import Batch, Method
+from .methods import Batch, Method, Moment
 from .noise import Noise
-from .tensors import Generator, ones
+from .tensors import ones
 
 
 @dataclass(frozen=True)
@@ -27,9 +27,9 @@ class PosteriorMean:
     frozen: nn.Module
     noise: Noise
 
-    def loss(self, model: nn.Module, batch: Batch, progress: float, generator: Generator) -> Tensor:
+    def loss(self, model: nn.Module, batch: Batch, moment: Moment) -> Tensor:
         noise = self.noise.select(batch.origin)
         with torch.no_grad():
             x0 = self.method.denoise(self.frozen, batch.x)
-            x1 = noise.draw(x0, generator)
+            x1 = noise.draw(x0, moment.generator)
         return posterior_mean_loss(lambda x: model(x, ones(x)), x0, x1)

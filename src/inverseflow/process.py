@@ -101,15 +101,22 @@ class AffineGaussian:
 class Simulated:
     """Deterministic dynamics dx/dt = velocity(x, t): x_t is the trajectory from x0, u_t the velocity there.
 
-    Every sample has its own end time, so all are integrated over [0, 1] with the velocity multiplied by t (RK4, `steps`
-    steps).
+    steps     of RK4. Every sample has its own end time, so all are integrated over [0, 1] with the velocity multiplied
+              by t
+    perturb   (x0, generator) -> states nearby to start from instead, so that the network also learns to turn back
+              its own errors. An error e of x0_hat reaches x1' as M e; a network J then leaves (1 - J M) e of it, which
+              grows while J is still about 1 if M carries e by more than a sixth of its wavelength. Give it together
+              with `averaged=True` (see InverseConsistency), which leaves the time to learn J.
+    onto      where clean states lie, e.g. fields without divergence
     """
 
     velocity: Callable[[Tensor, Tensor], Tensor]
     steps: int = 8
+    perturb: Callable[[Tensor, Generator], Tensor] | None = None
+    onto: Callable[[Tensor], Tensor] | None = None
 
     def sample(self, x0: Tensor, t: Tensor, *, generator: Generator = None) -> tuple[Tensor, Tensor]:
-        x_t = self.forward(x0, t)
+        x_t = self.forward(self.perturb(x0, generator) if self.perturb else x0, t)
         return x_t, self.velocity(x_t, t)
 
     def forward(self, x0: Tensor, t: Tensor) -> Tensor:
@@ -124,7 +131,7 @@ class Simulated:
         return end
 
     def project(self, x0: Tensor) -> Tensor:
-        return x0
+        return self.onto(x0) if self.onto else x0
 
     def select(self, index: Tensor) -> Self:
         return self

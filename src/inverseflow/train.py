@@ -1,5 +1,4 @@
-"""The training loop, the only one. It minimises loss(model, batch, progress, generator) and keeps an average of the
-weights.
+"""The training loop, the only one. It minimises loss(model, batch, moment) and keeps an average of the weights.
 
 Every draw comes from two generators seeded from `seed`, one on the host (which samples) and one on the device (noise
 and times); both are in the checkpoint, so that a run that was killed goes on as if nothing had happened, bit for bit on
@@ -25,11 +24,10 @@ from torch import Tensor, nn
 from .checkpoint import flatten_optimizer, prefixed, read_tensors, restore_optimizer, under, write_tensors
 from .errors import InputError, ModelFileError, TrainingDiverged
 from .logs import MetricsLog, ProgressBar
-from .methods import Batch
+from .methods import Batch, Moment
 from .patches import Data
-from .tensors import Generator
 
-Loss = Callable[[nn.Module, Batch, float, Generator], Tensor]
+Loss = Callable[[nn.Module, Batch, Moment], Tensor]
 CHECKPOINT = "checkpoint.safetensors"
 COMPILE_PAYS_AFTER = 180.0  # seconds of training; compiling costs 20 to 40
 
@@ -122,10 +120,15 @@ def fit(
     bar = ProgressBar(title, settings.steps, settings.seconds, enabled=progress)
     total, bad_step = torch.zeros((), device=fabric.device), torch.full((), -1, device=fabric.device)
 
+    def averaged(x: Tensor, t: Tensor) -> Tensor:
+        with fabric.autocast():
+            output: Tensor = average(x, t)
+        return output.to(x.dtype)
+
     with log, bar, _fast_matmul(cuda):
         while (done := settings.progress(run.step, run.elapsed)) < 1:
             optimizer.param_groups[0]["lr"] = settings.rate(done)
-            value = loss(wrapped, data.draw(settings.batch_size, run.host), done, run.noise).mean()
+            value = loss(wrapped, data.draw(settings.batch_size, run.host), Moment(done, run.noise, averaged)).mean()
             optimizer.zero_grad()
             fabric.backward(value)
             if settings.clip:
