@@ -18,7 +18,7 @@ SOURCE = Path(__file__).parent.parent / "src" / "inverseflow"
 LAYERS = [
     {"errors"},
     {"tensors"},
-    {"noise", "nets", "times", "axes", "metrics", "checkpoint", "logs"},
+    {"noise", "nets", "times", "axes", "metrics", "checkpoint", "logs", "tiling"},
     {"samples"},
     {"process"},
     {"losses"},
