@@ -104,3 +104,17 @@ def test_unknown_networks_are_refused() -> None:
         NetSpec("Transformer")
     with pytest.raises(ModelFileError, match="not 'depth'"):
         NetSpec("MLP", depth=3)
+
+
+def test_separate_channels_never_mix() -> None:
+    """Each channel gives what it gives alone, with its own time, and no gradient crosses from one to another."""
+    torch.manual_seed(0)
+    net = UNet(channels=3, widths=(8, 16), blocks=1, separate=True)
+    torch.nn.init.normal_(net.leave.weight)
+    x, t = torch.randn(2, 3, 16, 12, requires_grad=True), torch.tensor([0.2, 0.9])
+    out = net(x, t)
+    for channel in range(3):
+        assert torch.allclose(out[:, channel : channel + 1], net(x[:, channel : channel + 1], t), atol=1e-5)
+    (gradient,) = torch.autograd.grad(out[:, 1].sum(), x)
+    assert float(gradient[:, [0, 2]].abs().max()) == 0
+    assert float(gradient[:, 1].abs().max()) > 0
