@@ -17,8 +17,8 @@ from inverseflow.metrics import energy_distance, psnr, rmse
 SOURCE = Path(__file__).parent.parent / "src" / "inverseflow"
 LAYERS = [
     {"errors"},
-    {"tensors"},
-    {"noise", "nets", "times", "axes", "metrics", "checkpoint", "logs", "tiling"},
+    {"tensors", "report"},
+    {"noise", "nets", "times", "axes", "metrics", "checkpoint", "logs", "tiling", "io"},
     {"samples"},
     {"process"},
     {"losses"},
@@ -27,7 +27,10 @@ LAYERS = [
     {"train"},
     {"posterior", "recipe"},
     {"denoiser"},
-    {"demo"},
+    {"imaging", "describe"},
+    {"commands"},
+    {"cli", "demo"},
+    {"__main__"},
 ]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,22 +12,22 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from . import __version__
+from . import __version__, tiling
 from .axes import Layout, to_batch
 from .checkpoint import prefixed, read_tensors, under, write_tensors
 from .errors import InputError, ModelFileError, NoiseError
-from .methods import METHODS, Method
+from .methods import METHODS, Method, choose_method
 from .nets import NetSpec
 from .noise import Noise, Simulator, as_noise, from_dict
 from .posterior import PosteriorMean
 from .process import Bridge, Process, noise_rms
-from .recipe import as_data, default_net, default_settings
+from .recipe import as_data, choose_preset, default_net, default_settings
 from .samples import Scaling, check_against_noise, check_finite, read_samples, representative
 from .train import Fitted, Loss, Settings, choose_device, fit
 
 FORMAT = 1
 ESTIMATES = ("mean", "flow")
-DENOISE_ELEMENTS = 2**22  # values per network pass when denoising: bounds the memory
+TILE_OVERLAP = 64
 
 
 @dataclass
@@ -56,6 +56,9 @@ class Denoiser:
         settings: Settings | None = None,
         mean_settings: Settings | None = None,
         estimate: str = "mean",
+        preset: str = "auto",
+        max_seconds: float | None = None,
+        max_steps: int | None = None,
         patch_size: int = 64,
         augment: bool = True,
         seed: int = 0,
@@ -66,13 +69,12 @@ class Denoiser:
     ) -> Denoiser:
         """Learn to denoise from noisy data alone.
 
-        x1        noisy images (B, C, *S) or a table (B, D); any other order with `axes`; or a list of images of
-                  several sizes
+        x1        noisy images (B, C, *S) or a table (B, D); any other order with `axes`; or a list of images
         noise     a noise model in data units, text such as "gaussian:sigma=25", or a function f(x0, generator) -> x1
-        method    "icm" (default), "ifm", or a function that makes a Method from the straight bridge of the (scaled)
-                  noise
+        method    "icm" (default), "ifm", or a function that makes a Method from the bridge of the (scaled) noise
         net       a NetSpec, or any module called as net(x, t); by default an MLP or a U-Net that fits the device
         settings  steps or seconds, learning rate, ... of the first stage; mean_settings of the posterior mean
+        preset    "fast", "balanced", "best": network and settings where none are given (at most max_seconds, max_steps)
         estimate  "mean" also trains the second stage; "flow" stops after the paper's map
         folder    where checkpoints and metrics go; with resume=True an interrupted run goes on
         """
@@ -84,13 +86,14 @@ class Denoiser:
         scaling = Scaling.of(samples)
         samples = [scaling.apply(sample[None])[0] for sample in samples]
         data = as_data(samples, noise, patch_size=patch_size, augment=augment)
-        settings, mean_settings = default_settings(settings, mean_settings, samples, device)
-        spec = net or default_net(samples, device)
+        preset = choose_preset(preset, device)
+        settings, mean_settings = default_settings(settings, mean_settings, samples, preset, max_seconds, max_steps)
+        spec = net or default_net(samples, noise, preset)
 
         inner = scaling.carry(noise)
         some, their_numbers = representative(samples)
         rms = noise_rms(inner.select(their_numbers), some)
-        chosen = _choose_method(method)(Bridge(inner))
+        chosen = choose_method(method)(Bridge(inner))
         model = chosen.prepare(spec.build(seed) if isinstance(spec, NetSpec) else spec, rms)
 
         def stage(name: str, title: str, start: nn.Module, loss: Loss, how: Settings, stage_seed: int) -> Fitted:
@@ -125,14 +128,21 @@ class Denoiser:
             history={name: fitted.history for name, fitted in stages.items()},
         )
 
-    def denoise(self, x1: Any, *, estimate: str | None = None, axes: str | None = None) -> Any:
+    def denoise(
+        self,
+        x1: Any,
+        *,
+        estimate: str | None = None,
+        axes: str | None = None,
+        tile_size: int | None = None,
+        tile_overlap: int = TILE_OVERLAP,
+    ) -> Any:
         """The clean data, in the shape, order and kind (tensor or numpy) of x1.
 
-        estimate  "mean": the posterior mean, least error; "flow": the paper's map, looks like clean data. Default: as
-                  trained.
+        estimate   "mean": the posterior mean, least error; "flow": the paper's map, looks like clean data. Default: as
+                   trained.
+        tile_size  images larger than this go through the network in tiles; by default as large as the memory suggests
         """
-        estimate = estimate or self.description["estimate"]
-        _check_estimate(estimate)
         if isinstance(x1, list):
             return [self.denoise(image, estimate=estimate, axes=axes) for image in x1]
         x, layout = to_batch(x1, axes or (self.axes if np.ndim(x1) == len(self.axes) else None))
@@ -142,11 +152,38 @@ class Denoiser:
                 f"This model was trained on {self._shape_words()}, but the data has {x.shape[1]} channels and "
                 f"axes {layout.axes}; give matching data or train a new model."
             )
-        device = next(self.flow.parameters()).device
-        batch = max(1, DENOISE_ELEMENTS // x[0].numel())
-        parts = [self._denoise_batch(part.to(device), estimate).cpu() for part in torch.split(x, batch)]
+        function = self.function(estimate)
+        tile, batch = self.tile(x.shape[2:], tile_size)
+        if tile == tuple(x.shape[2:]):
+            parts = [function(part) for part in torch.split(x, batch)]
+        else:
+            parts = [
+                tiling.apply(function, y, tile=tile, overlap=tile_overlap, multiple=self.multiple, batch=batch)[None]
+                for y in x
+            ]
         result = layout.restore(torch.cat(parts))
         return result if isinstance(x1, Tensor) else result.numpy()
+
+    def function(self, estimate: str | None = None) -> Callable[[Tensor], Tensor]:
+        """What `denoise` does to a batch (B, C, *S) or (B, D) in memory, small enough for one network pass."""
+        estimate = estimate or self.description["estimate"]
+        _check_estimate(estimate)
+        device = next(self.flow.parameters()).device
+        return lambda x1: self._denoise_batch(x1.to(device), estimate).cpu()
+
+    @property
+    def multiple(self) -> int:
+        """Tiles start at multiples of this, where the network's own grid has a corner."""
+        return int(getattr(getattr(self.flow, "net", None), "multiple", 1))
+
+    def tile(self, shape: Sequence[int], tile_size: int | None = None) -> tuple[tuple[int, ...], int]:
+        """The size of a tile of an image of this shape, and how many go through the network together."""
+        features = getattr(getattr(self.flow, "net", None), "features_per_pixel", 64)
+        separate = getattr(getattr(self.flow, "net", None), "separate", False)
+        pixels = tiling.pixels_at_once(
+            next(self.flow.parameters()).device, features * (self.channels if separate else 1)
+        )
+        return tiling.choose_tile(shape, pixels, self.multiple, tile_size)
 
     @torch.no_grad()
     def _denoise_batch(self, x1: Tensor, estimate: str) -> Tensor:
@@ -244,14 +281,6 @@ class Denoiser:
 def denoise(x1: Any, noise: Noise | str | Callable[..., Any], *, axes: str | None = None, **arguments: Any) -> Any:
     """Train on the noisy data and denoise it, in one call; `arguments` are those of `Denoiser.train`."""
     return Denoiser.train(x1, noise, axes=axes, **arguments).denoise(x1, axes=axes)
-
-
-def _choose_method(method: str | Callable[[Process], Method]) -> Callable[[Process], Method]:
-    if callable(method):
-        return method
-    if method not in METHODS:
-        raise InputError(f"method must be {' or '.join(METHODS)}, or a function process -> Method, not {method!r}.")
-    return METHODS[method]
 
 
 def _check_estimate(estimate: str) -> None:

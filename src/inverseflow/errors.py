@@ -13,6 +13,14 @@ class InputError(InverseflowError, ValueError):
     """The data cannot be used as it is: NaN, constant, wrong shape, wrong number of channels."""
 
 
+class FileError(InverseflowError, OSError):
+    """An image file is missing, damaged, of an unknown kind, in the way, or cannot be written."""
+
+
+class UsageError(InverseflowError, ValueError):
+    """The command was asked for something that does not go together."""
+
+
 class NoiseError(InverseflowError, ValueError):
     """The noise model is unknown, has an impossible parameter, or contradicts the data."""
 

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from . import losses
+from .errors import InputError
 from .losses import Distance, Field, Weight, pseudo_huber, squared
 from .nets.wrappers import Consistency, Velocity
 from .process import Bridge, Process
@@ -173,3 +174,12 @@ class InverseConsistency(_ConsistencyMethod):
 
 
 METHODS: dict[str, Callable[[Process], Method]] = {"icm": InverseConsistency, "ifm": InverseFlowMatching}
+
+
+def choose_method(method: str | Callable[[Process], Method]) -> Callable[[Process], Method]:
+    """A method by name, or the user's own function that makes one from a process."""
+    if callable(method):
+        return method
+    if method not in METHODS:
+        raise InputError(f"method must be {' or '.join(METHODS)}, or a function process -> Method, not {method!r}.")
+    return METHODS[method]

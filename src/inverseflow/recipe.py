@@ -8,12 +8,32 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from .errors import InputError
 from .nets import NetSpec
 from .noise import Noise
+from .noise.base import stages
 from .patches import Data, Patches, Rows, allowed_operations
 from .train import Settings
 
 FEW_PIXELS = 4_000_000  # below this a large network learns the images by heart, noise included
+SMALL_NET = {"widths": (32, 64, 96), "blocks": 1, "patch": 2}
+
+PRESETS = {
+    "fast": Settings(steps=1000, batch_size=8),
+    "balanced": Settings(steps=4000, batch_size=32, lr=5e-4),
+    "best": Settings(steps=20000, batch_size=32, lr=5e-4),
+}
+"""Lengths of training for images: one image on two CPU cores, minutes on a GPU, the benchmark tables."""
+TABLE = Settings(steps=4000, batch_size=512, lr=2e-3, clip=None)
+
+
+def choose_preset(preset: str, device: str) -> str:
+    """ "auto" is fast on a CPU and balanced on a GPU."""
+    if preset == "auto":
+        return "fast" if device == "cpu" else "balanced"
+    if preset not in PRESETS:
+        raise InputError(f"preset must be auto, {', '.join(PRESETS)}, not {preset!r}.")
+    return preset
 
 
 def as_data(samples: Sequence[Tensor], noise: Noise, *, patch_size: int, augment: bool) -> Data:
@@ -24,26 +44,36 @@ def as_data(samples: Sequence[Tensor], noise: Noise, *, patch_size: int, augment
     return Patches(samples, patch_size, allowed_operations(noise, dims) if augment else ())
 
 
-def default_net(samples: Sequence[Tensor], device: str) -> NetSpec:
-    """An MLP for tables; for images a U-Net whose size fits the device and the amount of data."""
+def default_net(samples: Sequence[Tensor], noise: Noise, preset: str) -> NetSpec:
+    """An MLP for tables; for images a U-Net whose size fits the preset and the amount of data.
+
+    Channels go through it alone, so that no structure bleeds from one into another, unless the noise ties them.
+    """
     channels, dims = samples[0].shape[0], samples[0].ndim - 1
     if not dims:
         return NetSpec("MLP", features=channels)
-    if device == "cpu" or sum(sample.numel() for sample in samples) < FEW_PIXELS:
-        return NetSpec("UNet", channels=channels, dims=dims, widths=(32, 64, 96), blocks=1, patch=2)
-    return NetSpec("UNet", channels=channels, dims=dims)
+    few = preset == "fast" or sum(sample.numel() for sample in samples) < FEW_PIXELS
+    tied = any(getattr(stage, "channel_correlation", None) is not None for stage in stages(noise))
+    separate = {"separate": True} if channels > 1 and not tied else {}
+    return NetSpec("UNet", channels=channels, dims=dims, **(SMALL_NET if few else {}), **separate)
 
 
 def default_settings(
-    first: Settings | None, second: Settings | None, samples: Sequence[Tensor], device: str
+    first: Settings | None,
+    second: Settings | None,
+    samples: Sequence[Tensor],
+    preset: str,
+    seconds: float | None = None,
+    steps: int | None = None,
 ) -> tuple[Settings, Settings]:
-    """Settings of the two stages; the second takes half as long as the first unless it is given."""
-    if first is None and samples[0].ndim == 1:
-        first = Settings(steps=4000, batch_size=512, lr=2e-3, clip=None)
-    elif first is None:
-        first = Settings(steps=1000, batch_size=8) if device == "cpu" else Settings(steps=4000, batch_size=32, lr=5e-4)
+    """Settings of the two stages; the second takes half as long as the first unless it is given.
+
+    Without settings, `seconds` ends both together, two thirds of it the first; `steps` are those of the first.
+    """
+    if first is None:
+        first = TABLE if samples[0].ndim == 1 else PRESETS[preset]
+        first = replace(first, seconds=seconds * 2 / 3 if seconds else None, steps=steps or first.steps)
     if second is None:
-        steps = max(1, first.steps // 2) if first.steps else None
-        seconds = first.seconds / 2 if first.seconds else None
-        second = replace(first, steps=steps, seconds=seconds)
+        half = max(1, first.steps // 2) if first.steps else None
+        second = replace(first, steps=half, seconds=first.seconds / 2 if first.seconds else None)
     return first, second

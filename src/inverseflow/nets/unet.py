@@ -73,6 +73,7 @@ class UNet(nn.Module):
     ) -> None:
         super().__init__()
         self.multiple = patch * 2 ** (len(widths) - 1)
+        self.features_per_pixel = widths[0] / patch**dims  # what a pass costs in memory
         self.padding_mode = padding_mode
         self.separate = separate
         channels = 1 if separate else channels
@@ -93,7 +94,7 @@ class UNet(nn.Module):
 
     def forward(self, x: Tensor, t: Tensor) -> Tensor:
         if self.separate and x.shape[1] > 1:
-            alone = self(x.flatten(0, 1)[:, None], t.repeat_interleave(x.shape[1]))
+            alone: Tensor = self(x.flatten(0, 1)[:, None], t.repeat_interleave(x.shape[1]))
             return alone.reshape(x.shape)
         size = x.shape[2:]
         h = self.enter(pad_to_multiple(x, self.multiple, self.padding_mode))

@@ -1,0 +1,303 @@
+"""What the commands do: files in, files out, and one sentence for whatever stands in the way."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from . import describe, imaging
+from .denoiser import TILE_OVERLAP, Denoiser
+from .errors import FileError, UsageError
+from .io import Image, beside, expand_paths, read, suffix_of, write
+from .noise import Noise
+from .noise.file import one_after_the_other
+from .report import write_report
+from .train import choose_device
+
+
+@dataclass(frozen=True)
+class Options:
+    """The command line, in plain values."""
+
+    files: list[str]
+    output: Path | None = None
+    model: Path | None = None
+    noise: list[str] | None = None
+    axes: str | None = None
+    channels: str | None = None
+    dim: int | None = None
+    preset: str = "auto"
+    estimate: str | None = None
+    dtype: str | None = None
+    device: str = "auto"
+    seed: int = 0
+    max_time: str | None = None
+    steps: int | None = None
+    resume: bool = False
+    tile_size: int | None = None
+    tile_overlap: int = TILE_OVERLAP
+    page: bool = True
+    force: bool = False
+    dry_run: bool = False
+    json: bool = False
+    quiet: bool = False
+    started: float = field(default_factory=time.monotonic)
+
+    def say(self, text: str) -> None:
+        if not self.quiet and not self.json:
+            Console(highlight=False, soft_wrap=True).print(text, markup=False)
+
+    @property
+    def bars(self) -> bool:
+        return not self.quiet and not self.json
+
+    def finish(self, result: dict[str, Any]) -> int:
+        if self.json:
+            sys.stdout.write(
+                json.dumps(result | {"seconds": round(time.monotonic() - self.started, 1)}, indent=2) + "\n"
+            )
+        return 0
+
+
+def show_info(files: Sequence[str], axes: str | None, *, as_json: bool) -> int:
+    rows = []
+    for path in expand_paths(files):
+        facts = describe.facts(read(path, axes=axes))
+        rows.append({"file": str(path), **facts})
+        if not as_json:
+            console = Console(highlight=False, soft_wrap=True)
+            console.print(str(path), style="bold", markup=False)
+            for name, value in facts.items():
+                console.print(f"  {name.replace('_', ' '):16} {value}", markup=False)
+    if as_json:
+        sys.stdout.write(json.dumps(rows, indent=2) + "\n")
+    return 0
+
+
+def train_model(options: Options) -> int:
+    target = options.output or Path("model.safetensors")
+    refuse_existing([target], options)
+    paths = expand_paths(options.files)
+    images = [open_image(path, options) for path in paths]
+    noise = noise_of(options)
+    if options.dry_run:
+        return plan(options, paths, [target], images, noise, None)
+    model = learn(options, images, noise, target)
+    model.save(target, overwrite=options.force)
+    forget(target)
+    options.say(f"Wrote {target}, learned from {len(paths)} file{'s'[: len(paths) > 1]}.")
+    return options.finish({"model": str(target), "files": [str(path) for path in paths], **describe.training(model)})
+
+
+def denoise_files(options: Options) -> int:
+    paths = expand_paths(options.files)
+    targets = output_paths(paths, options)
+    pages = [page_of(target) for target in targets] if options.page else []
+    refuse_existing([*targets, *pages], options)
+    images = [open_image(path, options) for path in paths]
+    model = Denoiser.load(options.model, device=options.device) if options.model else None
+    if model is not None and options.noise:
+        raise UsageError("A model knows its noise; give either --model or --noise.")
+    noise = model.noise if model is not None else noise_of(options)
+    if options.dry_run:
+        return plan(options, paths, [*targets, *pages], images, noise, model)
+    if model is None:
+        model = learn(options, images, noise, targets[0])
+    for path, image, target in zip(paths, images, targets, strict=True):
+        apply(model, image, path, target, options)
+    forget(targets[0])
+    return options.finish(
+        {"outputs": [str(t) for t in targets], "pages": [str(p) for p in pages], **describe.training(model)}
+    )
+
+
+def make_report(
+    noisy: Path, denoised: Path, model: Path | None, output: Path | None, axes: str | None, *, force: bool
+) -> int:
+    before, after = read(noisy, axes=axes), read(denoised, axes=axes)
+    loaded = Denoiser.load(model, device="cpu") if model else None
+    target = output or page_of(denoised)
+    write_report(target, describe.report(noisy.name, before, after, loaded, command()), overwrite=force)
+    Console(highlight=False, soft_wrap=True).print(f"Wrote {target}.", markup=False)
+    return 0
+
+
+def learn(options: Options, images: Sequence[Image], noise: Noise, target: Path) -> Denoiser:
+    """Train one model on all the images; what is needed to go on after an interruption lies beside the target."""
+    spatial, why = imaging.choose_dimensions(images[0], options.dim)
+    data = imaging.training_samples(imaging.Samples(image, spatial) for image in images)
+    folder = run_folder(target)
+    if folder.exists() and not options.resume:
+        if not options.force:
+            raise FileError(
+                f"{folder} holds an interrupted training; go on with --resume, or start again with --force."
+            )
+        shutil.rmtree(folder)
+    options.say(
+        f"Learning from {len(data)} sample{'s'[: len(data) > 1]} of {spatial} ({why}).\n"
+        f"Noise: {describe.noise_text(noise)}."
+    )
+    return Denoiser.train(
+        data,
+        noise,
+        axes=f"C{spatial}",
+        preset=options.preset,
+        estimate=options.estimate or "mean",
+        max_seconds=seconds_of(options.max_time),
+        max_steps=options.steps,
+        seed=options.seed,
+        device=options.device,
+        folder=folder,
+        resume=options.resume,
+        progress=options.bars,
+    )
+
+
+def apply(model: Denoiser, image: Image, path: Path, target: Path, options: Options) -> None:
+    started = time.monotonic()
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with imaging.scratch(image.shape, target.parent) as place, bar(path.name, options) as update:
+        result = imaging.denoise_image(
+            model,
+            image,
+            place,
+            estimate=options.estimate,
+            tile_size=options.tile_size,
+            tile_overlap=options.tile_overlap,
+            report=update,
+        )
+        write(target, result, dtype=options.dtype, overwrite=options.force)
+        if options.page:
+            page = describe.report(path.name, image, result, model, command())
+            write_report(page_of(target), page, overwrite=options.force)
+    written = f"{target} and {page_of(target).name}" if options.page else str(target)
+    options.say(f"Wrote {written} ({time.monotonic() - started:.1f} s).")
+
+
+def plan(
+    options: Options,
+    paths: Sequence[Path],
+    targets: Sequence[Path],
+    images: Sequence[Image],
+    noise: Noise,
+    model: Denoiser | None,
+) -> int:
+    """What would be done. The time is measured on a few training steps, of which nothing is kept."""
+    lines: dict[str, Any] = {"read": [str(p) for p in paths], "write": [str(t) for t in targets]}
+    spatial, why = imaging.choose_dimensions(images[0], options.dim)
+    lines |= {
+        "denoise": f"{spatial} ({why})",
+        "noise": describe.noise_text(noise),
+        "device": choose_device(options.device),
+    }
+    if model is None:
+        data = imaging.training_samples(imaging.Samples(image, spatial) for image in images)
+        lines |= describe.cost(data, noise, f"C{spatial}", options.preset, options.device, seconds_of(options.max_time))
+    if options.json:
+        return options.finish({"plan": lines})
+    for name, value in lines.items():
+        options.say(f"{name:9} {', '.join(value) if isinstance(value, list) else value}")
+    options.say("Nothing was done.")
+    return 0
+
+
+def noise_of(options: Options) -> Noise:
+    if not options.noise:
+        raise UsageError(
+            "What is the noise? Say for example --noise gaussian:sigma=10, --noise poisson:gain=2,offset=100 or "
+            "--noise poissongaussian:gain=2,sigma=3,offset=100, in the units of the data."
+        )
+    return one_after_the_other(options.noise)
+
+
+def open_image(path: Path, options: Options) -> Image:
+    """The image with the channels that are wanted; its data stay in the file."""
+    image = read(path, axes=options.axes)
+    if options.channels is None:
+        return image
+    names = {name: number for number, name in enumerate(image.channel_names)}
+    chosen = []
+    for word in (part.strip() for part in options.channels.split(",")):
+        if word not in names and not word.isdigit():
+            known = ", ".join(names) or "not named in the file, so count them from 0"
+            raise UsageError(f"There is no channel {word!r}; the channels are {known}.")
+        chosen.append(names[word] if word in names else int(word))
+    return imaging.select_channels(image, chosen)
+
+
+def output_paths(paths: Sequence[Path], options: Options) -> list[Path]:
+    """Beside each input, in the folder asked for, or the one file asked for."""
+    output = options.output
+    if output is None:
+        return [beside(path, "_denoised") for path in paths]
+    if suffix_of(output) and not output.is_dir():
+        if len(paths) > 1:
+            raise UsageError(f"{len(paths)} files cannot all become {output}; give a folder with -o.")
+        return [output]
+    if output.exists() and not output.is_dir():
+        raise UsageError(f"{output} is a file without a suffix that is known; give a folder or a name like out.tif.")
+    targets = [output / beside(path, "_denoised").name for path in paths]
+    if len(set(targets)) < len(targets):
+        raise UsageError("Two inputs have the same name and would become one file; denoise them into two folders.")
+    return targets
+
+
+def page_of(target: Path) -> Path:
+    return target.with_name(target.name[: len(target.name) - len(suffix_of(target))] + ".html")
+
+
+def run_folder(target: Path) -> Path:
+    return target.with_name(f".{target.name}.training")
+
+
+def forget(target: Path) -> None:
+    """The training is used: nobody needs its checkpoints."""
+    shutil.rmtree(run_folder(target), ignore_errors=True)
+
+
+def refuse_existing(targets: Sequence[Path], options: Options) -> None:
+    existing = [target for target in targets if target.exists()]
+    if existing and not options.force:
+        raise FileError(f"{existing[0]} exists; choose another name with -o, or replace it with --force.")
+
+
+def seconds_of(text: str | None) -> float | None:
+    if text is None:
+        return None
+    unit = {"s": 1, "m": 60, "h": 3600}.get(text[-1:].lower())
+    try:
+        seconds = float(text[:-1]) * unit if unit else float(text)
+    except ValueError:
+        seconds = 0.0
+    if not seconds > 0:
+        raise UsageError(f"--max-time {text} is not a time; write it as 90s, 10m or 2h.")
+    return seconds
+
+
+@contextmanager
+def bar(title: str, options: Options) -> Iterator[imaging.Report]:
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.percentage:>3.0f} %"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, disable=not (options.bars and console.is_terminal)) as progress:
+        task = progress.add_task(title, total=1.0)
+        yield lambda part: progress.update(task, completed=part)
+
+
+def command() -> str:
+    return shlex.join(["inverseflow", *sys.argv[1:]])

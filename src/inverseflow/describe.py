@@ -1,0 +1,198 @@
+"""Words and numbers about images, noises and models: for `info`, the plan of a dry run, the page of a result."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from . import __version__
+from .denoiser import Denoiser
+from .io import Image
+from .nets import count_parameters
+from .noise import CorrelatedGaussian, Noise
+from .noise.base import Composition, stages
+from .recipe import PRESETS, choose_preset
+from .report import Report
+from .train import choose_device
+
+SCANNED = 2**24  # values that `info` looks at; of larger images every n-th plane
+SAME_VIEW = 0.9  # correlation of the 8 x 8 means of two frames above which they show one view
+
+
+def facts(image: Image) -> dict[str, Any]:
+    """How a file was understood."""
+    planes = _planes(image)
+    low, high = float(min(p.min() for p in planes)), float(max(p.max() for p in planes))
+    values = sum(p.size for p in planes)
+    bottom, top = (sum(int((p == bound).sum()) for p in planes) / values for bound in (low, high))
+    sizes = {
+        letter: f"{size:.6g} {image.units.get(letter, '')}".strip()
+        for letter, size in image.pixel_size.items()
+        if letter in image.axes
+    }
+    found = {
+        "kind": image.kind,
+        "shape": " x ".join(map(str, image.shape)),
+        "axes": image.axes,
+        "pixel_size": ", ".join(f"{letter} {size}" for letter, size in sizes.items()) or "not in the file",
+        "channels": ", ".join(image.channel_names) or None,
+        "dtype": str(image.source_dtype),
+        "range": f"{low:g} to {high:g}" + ("" if values == np.prod(image.shape) else " (of a part)"),
+        "clipped": f"{100 * bottom:.3g} % at {low:g}, {100 * top:.3g} % at {high:g}",
+        "repeated_frames": _repeats(image),
+    }
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def noise_text(noise: Noise) -> str:
+    """One line: PoissonGaussian(gain=2, sigma=3), Poisson(gain=2) then Gaussian(sigma=1)."""
+    words = []
+    for stage in stages(noise):
+        plain = {k: v for k, v in stage.to_dict().items() if k != "kind" and v is not None}
+        shown = ", ".join(f"{k}={_short(v)}" for k, v in plain.items())
+        words.append(f"{type(stage).__name__}({shown})")
+    return " then ".join(words)
+
+
+def training(model: Denoiser) -> dict[str, Any]:
+    keys = ("method", "estimate", "seed", "steps")
+    return {"noise": noise_text(model.noise)} | {key: model.description[key] for key in keys}
+
+
+def cost(
+    data: Sequence[Tensor], noise: Noise, axes: str, preset: str, device: str, max_seconds: float | None
+) -> dict[str, str]:
+    """Time and memory of a training, from a few steps of it."""
+    preset = choose_preset(preset, choose_device(device))
+    settings = PRESETS[preset]
+    trial = replace(settings, steps=6, log_every=1)
+    model = Denoiser.train(
+        list(data), noise, axes=axes, preset=preset, settings=trial, estimate="flow", device=device, progress=False
+    )
+    rate = max(row["steps_per_second"] for row in model.history["flow"])
+    assert settings.steps is not None
+    seconds = min(1.5 * settings.steps / rate, max_seconds or np.inf)
+    parameters = count_parameters(model.flow)
+    size = sum(x.numel() for x in data) * 4 + parameters * 4 * 8
+    return {
+        "preset": preset,
+        "network": f"{parameters / 1e6:.2f} M parameters",
+        "memory": f"about {(size / 2**20 + 600):.0f} MB",  # 600: the libraries, and the layers of a batch
+        "time": f"about {seconds:.0f} s of training, {rate:.1f} steps/s",
+    }
+
+
+def report(title: str, before: Image, after: Image, model: Denoiser | None, command: str) -> Report:
+    """The page of a result."""
+    made = {
+        "command": command,
+        "inverseflow": __version__,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+    }
+    if model is None:
+        return Report(title, before.data, after.data, before.axes, **_image_words(before), facts=made)
+    d = model.description
+    made |= {
+        "estimate": str(d["estimate"]),
+        "method": str(d["method"]),
+        "network": f"{d['net'].get('kind')}, {count_parameters(model.flow) / 1e6:.2f} M parameters",
+        "device": str(next(model.flow.parameters()).device),
+        "steps": ", ".join(f"{name} {steps}" for name, steps in d["steps"].items()),
+        "seconds of training": ", ".join(f"{name} {seconds:.1f}" for name, seconds in d["seconds"].items()),
+        "seed": str(d["seed"]),
+    }
+    return Report(
+        title,
+        before.data,
+        after.data,
+        before.axes,
+        **_image_words(before),
+        noise=noise_text(model.noise),
+        noise_formula=_formula(model.noise),
+        noise_curve=_curve(model, after),
+        noise_spectrum=_spectrum(model.noise),
+        history=model.history,
+        facts=made,
+    )
+
+
+def _image_words(image: Image) -> dict[str, Any]:
+    return {
+        "channel_names": image.channel_names,
+        "pixel_size": dict(image.pixel_size),
+        "units": dict(image.units),
+    }
+
+
+def _formula(noise: Noise) -> str:
+    if isinstance(noise, Composition):
+        return "; then ".join(_formula(stage) for stage in noise.noises)
+    return (type(noise).__doc__ or "").strip().splitlines()[0]
+
+
+def _curve(model: Denoiser, after: Image) -> tuple[np.ndarray, np.ndarray] | None:
+    """Noise against signal where it depends on the pixel's own value alone, over the values of the result."""
+    if model.channels > 1 or any(isinstance(stage, CorrelatedGaussian) for stage in stages(model.noise)):
+        return None
+    plane = _planes(after)[0]
+    low, high = np.quantile(plane, [0.001, 0.999])
+    signal = torch.linspace(float(low), float(high), 60)[:, None]
+    return signal[:, 0].numpy(), model.noise.std(model.noise.project(signal))[:, 0].numpy()
+
+
+def _spectrum(noise: Noise) -> np.ndarray | None:
+    for stage in stages(noise):
+        if isinstance(stage, CorrelatedGaussian) and stage.kernel.ndim == 2:
+            power: np.ndarray = torch.fft.fft2(stage.kernel, s=(64, 64)).abs().square().numpy()
+            return power
+    return None
+
+
+def _planes(image: Image) -> list[np.ndarray]:
+    """Planes (Y, X) from all over the image, at most about SCANNED values of them."""
+    size = dict(zip(image.axes, image.shape, strict=True))
+    loops = [letter for letter in image.axes if letter not in "YX"]
+    indices = list(np.ndindex(*(size[letter] for letter in loops)))
+    plane = size.get("Y", 1) * size.get("X", 1)
+    step = max(1, len(indices) * plane // SCANNED)
+    rows = slice(0, max(1, SCANNED // size.get("X", 1))) if plane > SCANNED else slice(None)
+    chosen = []
+    for index in indices[::step]:
+        place: dict[str, Any] = dict(zip(loops, index, strict=True)) | {"Y": rows}
+        chosen.append(np.asarray(image.data[tuple(place.get(letter, slice(None)) for letter in image.axes)]))
+    return chosen
+
+
+def _repeats(image: Image) -> str | None:
+    """Do the frames of a series show one view? Their 8 x 8 means, which hardly have noise, then agree."""
+    if "T" not in image.axes or image.shape[image.axes.index("T")] < 2:
+        return None
+    place: dict[str, Any] = {letter: 0 for letter in image.axes if letter not in "YX"}
+
+    def means(t: int) -> np.ndarray:
+        frame = np.asarray(image.data[tuple((place | {"T": t}).get(letter, slice(None)) for letter in image.axes)])
+        y, x = (n // 8 * 8 for n in frame.shape)
+        blocks: np.ndarray = frame[:y, :x].reshape(y // 8, 8, -1, 8).mean((1, 3), dtype=np.float64)
+        return blocks.ravel()
+
+    first, last = means(0), means(image.shape[image.axes.index("T")] - 1)
+    if first.size < 16 or not (first.std() and last.std()):
+        return None
+    correlation = float(np.corrcoef(first, last)[0, 1])
+    return f"{'yes, one view' if correlation > SAME_VIEW else 'no'} (first and last correlate {correlation:.3f})"
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, float | int) and not isinstance(value, bool):
+        return f"{value:.4g}"
+    if isinstance(value, list):
+        array = np.asarray(value, dtype=object)
+        return f"array of {' x '.join(map(str, np.shape(value)))}" if array.size > 4 else str(value)
+    return str(value)

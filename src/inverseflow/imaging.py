@@ -1,0 +1,207 @@
+"""Denoisers and image files: what of them is trained on, and how one is applied to an image of any size.
+
+An image is a set of planes (Y, X) or volumes (Z, Y, X), the samples, that are denoised one by one; S and T always count
+samples, Z does where planes are denoised (`choose_dimensions`). Only a band of one sample is ever in memory, and what
+is finished goes to a file if it is large.
+"""
+
+from __future__ import annotations
+
+import itertools
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from . import tiling
+from .denoiser import TILE_OVERLAP, Denoiser
+from .errors import InputError
+from .io import Image
+from .samples import check_finite
+
+IN_MEMORY = 2**28  # bytes of a result that are kept in memory; more goes to a scratch file
+TRAIN_PIXELS = 2**26  # more are not read for training: 256 MB of float32
+MIN_VOLUME = 8  # slices; fewer are denoised as planes
+MAX_ANISOTROPY = 5.0  # of the distance between slices and pixels; beyond it neighbouring slices tell little
+
+Report = Callable[[float], None]
+
+
+def choose_dimensions(image: Image, dim: int | None = None) -> tuple[str, str]:
+    """The axes denoised together, "YX" or "ZYX", and why, in a few words."""
+    if "Y" not in image.axes or "X" not in image.axes:
+        raise InputError(f"The axes {image.axes} have no plane YX to denoise; say how the file is meant with --axes.")
+    if "Z" not in image.axes:
+        if dim == 3:
+            raise InputError(f"The axes {image.axes} have no Z; denoise in 2D, or name the depth axis with --axes.")
+        return "YX", "no Z axis"
+    if dim is not None:
+        return ("ZYX" if dim == 3 else "YX"), "as asked for"
+    slices = image.shape[image.axes.index("Z")]
+    if slices < MIN_VOLUME:
+        return "YX", f"only {slices} slices"
+    z, x = (image.pixel_size.get(letter) for letter in "ZX")
+    if z and x and z / x > MAX_ANISOTROPY:
+        return "YX", f"slices are {z / x:.1f} pixels apart"
+    return "ZYX", f"{slices} slices" + (f", {z / x:.1f} pixels apart" if z and x else "")
+
+
+def select_channels(image: Image, channels: Sequence[int]) -> Image:
+    """Some channels of an image, still unread."""
+    count = image.shape[image.axes.index("C")] if "C" in image.axes else 1
+    outside = [channel for channel in channels if not 0 <= channel < count]
+    if outside:
+        raise InputError(f"There is no channel {outside[0]}; the image has {count}, counted from 0.")
+    if "C" not in image.axes:
+        return image
+    names = tuple(image.channel_names[channel] for channel in channels) if image.channel_names else ()
+    return image.replace(_Chosen(image.data, image.axes.index("C"), channels), channel_names=names)
+
+
+class _Chosen:
+    """An array of which only some places along one axis are there; indexing with whole numbers and slices."""
+
+    def __init__(self, data: Any, axis: int, chosen: Sequence[int]) -> None:
+        self._data, self._axis, self._chosen = data, axis, list(chosen)
+        self.shape = (*data.shape[:axis], len(self._chosen), *data.shape[axis + 1 :])
+        self.dtype = data.dtype
+
+    def __getitem__(self, key: Any) -> np.ndarray[Any, Any]:
+        keys = list(key) if isinstance(key, tuple) else [key]
+        if Ellipsis in keys:
+            at = keys.index(Ellipsis)
+            keys[at : at + 1] = [slice(None)] * (len(self.shape) - len(keys) + 1)
+        keys += [slice(None)] * (len(self.shape) - len(keys))
+        wanted = keys[self._axis]
+        before, after = keys[: self._axis], keys[self._axis + 1 :]
+        if not isinstance(wanted, slice):
+            return np.asarray(self._data[(*before, self._chosen[wanted], *after)])
+        parts = [np.asarray(self._data[(*before, place, *after)]) for place in self._chosen[wanted]]
+        return np.stack(parts, axis=sum(isinstance(k, slice) for k in before))
+
+
+class Samples:
+    """The samples of an image: `for index in samples: samples.read(index, region)` gives (C, *region) in float32."""
+
+    def __init__(self, image: Image, spatial: str) -> None:
+        self.image, self.spatial = image, spatial
+        size = dict(zip(image.axes, image.shape, strict=True))
+        self.shape = tuple(size[letter] for letter in spatial)
+        self.loops = [letter for letter in image.axes if letter not in spatial and letter != "C"]
+        self._counts = [size[letter] for letter in self.loops]
+        self.channels = size.get("C", 1)
+
+    def __iter__(self) -> Iterator[tuple[int, ...]]:
+        return itertools.product(*(range(n) for n in self._counts))
+
+    def __len__(self) -> int:
+        return int(np.prod(self._counts, dtype=np.int64))
+
+    def where(self, index: tuple[int, ...], region: tuple[slice, ...], channel: int) -> tuple[Any, ...]:
+        """The place in the image's own order of axes."""
+        place: dict[str, Any] = dict(zip(self.loops, index, strict=True)) | dict(zip(self.spatial, region, strict=True))
+        place["C"] = channel
+        return tuple(place[letter] for letter in self.image.axes)
+
+    def read(self, index: tuple[int, ...], region: tuple[slice, ...]) -> Tensor:
+        order = [letter for letter in self.image.axes if letter in self.spatial]
+        planes = []
+        for channel in range(self.channels):
+            values = np.asarray(self.image.data[self.where(index, region, channel)], dtype=np.float32)
+            planes.append(values.transpose([order.index(letter) for letter in self.spatial]))
+        x = torch.from_numpy(np.ascontiguousarray(np.stack(planes)))
+        check_finite(x, "The image")
+        return x
+
+
+def training_samples(images: Iterable[Samples], limit: int = TRAIN_PIXELS) -> list[Tensor]:
+    """Samples (C, *S) in memory. If there are too many: some, or blocks of them, from all over the images."""
+    images = list(images)
+    pixels = sum(len(samples) * int(np.prod(samples.shape)) * samples.channels for samples in images)
+    share = min(1.0, limit / pixels)
+    chosen = []
+    for samples in images:
+        indices = list(samples)
+        wanted = max(1, round(share * len(indices)))
+        # A part of the samples, evenly spread; where even one is too large, a part of each of its long axes.
+        part = min(1.0, share * len(indices) / wanted) ** (1 / len(samples.shape))
+        for index in (indices[int((k + 0.5) * len(indices) / wanted)] for k in range(wanted)):
+            sizes = [max(min(n, 64), int(n * part)) for n in samples.shape]
+            if part < 1:  # four blocks of a quarter each see more of the image than its centre alone
+                sizes = [max(min(n, 64), size // 2) for n, size in zip(samples.shape, sizes, strict=True)]
+            for corner in itertools.product(*((0.25, 0.75) if part < 1 else (0.5,) for _ in sizes)):
+                starts = [int((n - k) * c) for n, k, c in zip(samples.shape, sizes, corner, strict=True)]
+                chosen.append(samples.read(index, tuple(slice(s, s + k) for s, k in zip(starts, sizes, strict=True))))
+    return chosen
+
+
+@contextmanager
+def scratch(shape: tuple[int, ...], folder: Path | None = None) -> Iterator[Any]:
+    """A float32 array to be filled: in memory, or beyond a size in a temporary file in `folder`."""
+    if int(np.prod(shape, dtype=np.int64)) * 4 <= IN_MEMORY:
+        yield np.zeros(shape, np.float32)
+        return
+    with tempfile.TemporaryDirectory(prefix=".inverseflow-", dir=folder) as place:
+        yield _OnDisk(Path(place) / "scratch.npy", shape)
+
+
+class _OnDisk:
+    """An array in a file, mapped only while it is touched, so that its pages do not pile up in memory."""
+
+    dtype = np.dtype(np.float32)
+
+    def __init__(self, path: Path, shape: tuple[int, ...]) -> None:
+        self.path, self.shape = path, shape
+        np.lib.format.open_memmap(path, "w+", np.float32, shape)
+
+    def __getitem__(self, key: Any) -> np.ndarray[Any, Any]:
+        return np.array(np.lib.format.open_memmap(self.path, "r")[key])
+
+    def __setitem__(self, key: Any, values: Any) -> None:
+        np.lib.format.open_memmap(self.path, "r+")[key] = values
+
+
+def denoise_image(
+    model: Denoiser,
+    image: Image,
+    target: Any,
+    *,
+    estimate: str | None = None,
+    tile_size: int | None = None,
+    tile_overlap: int = TILE_OVERLAP,
+    report: Report | None = None,
+) -> Image:
+    """Denoise into `target` (see `scratch`) and return the image with it as data; `report` gets the part done."""
+    spatial = "ZYX" if "Z" in model.axes else "YX"
+    if any(letter not in image.axes for letter in spatial):
+        raise InputError(f"This model denoises {spatial}, but the image has the axes {image.axes}; train one for it.")
+    samples = Samples(image, spatial)
+    if samples.channels != model.channels:
+        raise InputError(
+            f"This model was trained on {model.channels} channels, but the image has {samples.channels}; "
+            "choose with --channels, or train a model for it."
+        )
+    tile, batch = model.tile(samples.shape, tile_size)
+    order = [spatial.index(letter) for letter in image.axes if letter in spatial]
+    whole = [slice(0, n) for n in samples.shape]
+    for number, index in enumerate(samples):
+        parts = tiling.bands(
+            model.function(estimate),
+            lambda region, index=index: samples.read(index, region),  # type: ignore[misc]
+            samples.shape,
+            tile=tile,
+            overlap=0 if tile == samples.shape else tile_overlap,
+            multiple=model.multiple,
+            batch=batch,
+        )
+        for rows, band in parts:
+            for channel, values in enumerate(band.numpy()):
+                target[samples.where(index, (rows, *whole[1:]), channel)] = values.transpose(order)
+            if report:
+                report((number + rows.stop / samples.shape[0]) / len(samples))
+    return image.replace(target)

@@ -1,0 +1,120 @@
+"""Read and write image files with everything they say about the image.
+
+One module per format; `_MODULES` says which suffix belongs to which. A format is a module with `read(path, axes)` and,
+if it can be written, `write(path, image, dtype, name)`.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from ..errors import FileError
+from . import npy, omezarr, other, raster, tiff
+from .image import Image
+from .whole import whole_or_absent
+
+__all__ = ["Image", "beside", "expand_paths", "read", "suffix_of", "write"]
+
+_MODULES: dict[str, ModuleType] = {
+    ".ome.tiff": tiff,
+    ".ome.tif": tiff,
+    ".ome.btf": tiff,
+    ".tiff": tiff,
+    ".tif": tiff,
+    ".btf": tiff,
+    ".tf8": tiff,
+    ".png": raster,
+    ".jpeg": raster,
+    ".jpg": raster,
+    ".npy": npy,
+    ".npz": npy,
+    ".ome.zarr": omezarr,
+    ".zarr": omezarr,
+    **dict.fromkeys(other.READERS, other),
+}
+Name = str | os.PathLike[str]
+
+
+def read(path: Name, *, axes: str | None = None) -> Image:
+    """An image file with its metadata; large files stay on disk until a region of `data` is asked for.
+
+    The axes come from the file. `axes`, a string like "TZYX" with one letter per dimension, overrides them, and must be
+    given where the file does not say what its dimensions mean.
+    """
+    path = Path(path)
+    if not path.exists():
+        raise FileError(f"There is no file {path}; check the name and the folder.")
+    if path.is_dir():
+        return omezarr.read(path, axes)
+    try:
+        return _module(path).read(path, axes)  # type: ignore[no-any-return]
+    except PermissionError as error:
+        raise FileError(f"You may not read {path}; ask for the right to, or copy it.") from error
+
+
+def write(path: Name, image: Image, *, dtype: Any = None, overwrite: bool = False) -> None:
+    """Write an image in the format of the suffix, with all metadata that the format can hold.
+
+    Floating-point data are written as float32, integers as they are. `dtype="same"` returns to the source's type:
+    values are rounded half to even and clipped to its range. PNG and JPEG hold integers only, so there `dtype="same"`
+    is implied. The data may be lazy and larger than memory (not for PNG and JPEG). The file is whole or absent: it gets
+    its name when it is complete, and an existing file is replaced, with `overwrite`, at that moment only.
+    """
+    path = Path(path)
+    module = _module(path)
+    if not hasattr(module, "write"):
+        raise FileError(f"{path.name} cannot be written, only read; write {beside(path, '').name} instead.")
+    with whole_or_absent(path, overwrite=overwrite) as temporary:
+        module.write(temporary, image, dtype, path.name)
+
+
+def suffix_of(path: Name) -> str:
+    """The suffix that says the format, in lower case: ".ome.tif" and not ".tif" for cells.ome.tif; "" if unknown."""
+    name = Path(path).name.lower()
+    return next((suffix for suffix in _MODULES if name.endswith(suffix) and name != suffix), "")
+
+
+def beside(path: Name, tag: str) -> Path:
+    """The file's name with a tag before the suffix; a format that we cannot write becomes OME-TIFF."""
+    path, suffix = Path(path), suffix_of(path)
+    stem = path.name[: len(path.name) - len(suffix)]
+    ending = path.name[len(stem) :] if hasattr(_MODULES.get(suffix), "write") else ".ome.tif"
+    return path.with_name(f"{stem}{tag}{ending}")
+
+
+def expand_paths(patterns: Name | Iterable[Name]) -> list[Path]:
+    """Image files from names, glob patterns and folders (the images in them, not in their subfolders), without doubles.
+
+    An OME-Zarr folder is one image.
+    """
+    listed = [patterns] if isinstance(patterns, str | os.PathLike) else list(patterns)
+    found: dict[Path, None] = {}
+    for item in listed:
+        path, pattern = Path(item), str(item)
+        if path.is_dir() and not omezarr.is_zarr(path):
+            chosen = sorted(p for p in path.iterdir() if suffix_of(p) and not p.name.startswith("."))
+        elif path.exists():
+            chosen = [path]
+        else:
+            chosen = sorted(p for p in map(Path, glob.glob(pattern, recursive=True)) if suffix_of(p))
+        if not chosen:
+            raise FileError(f"No image matches {pattern}; give a file, a folder of images, or a quoted pattern.")
+        found |= dict.fromkeys(chosen)
+    if not found:
+        raise FileError("No image is given; give files, folders of images, or quoted patterns.")
+    return list(found)
+
+
+def _module(path: Path) -> ModuleType:
+    suffix = suffix_of(path)
+    if not suffix:
+        raise FileError(
+            f"{path.name} has no suffix that is known; save it as TIFF, OME-TIFF, PNG, JPEG, NPY, NPZ or OME-Zarr "
+            "(CZI, ND2 and LIF are read with pip install 'inverseflow[bioio]')."
+        )
+    return _MODULES[suffix]

@@ -1,0 +1,144 @@
+"""Arrays that stay in their file until a region is asked for, and bands of rows on the way back.
+
+Reading: a `LazyArray` turns any basic slice into one box `start <= i < stop` per axis; a format only has to read a box.
+Memory maps are opened for each box and dropped with it, so that pages once read do not stay in the resident memory.
+Writing: `bands` walks through an image in the order of the file, some whole rows of one plane at a time. Every pixel is
+read once, and no more than a band is in memory.
+"""
+
+from __future__ import annotations
+
+import operator
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import FileError
+from .image import Image
+
+Array = np.ndarray[Any, Any]
+Box = tuple[int, ...]
+BAND_BYTES = 16 * 2**20
+
+
+class LazyArray(ABC):
+    """`shape`, `dtype` and slicing of something on disk; a subclass says how to read one box of it."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    @abstractmethod
+    def read_box(self, start: Box, stop: Box) -> Array:
+        """The values with start <= index < stop, in native byte order, owned by the caller."""
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, key: Any) -> Array:
+        keys = list(key) if isinstance(key, tuple) else [key]
+        if not any(k is Ellipsis for k in keys):
+            keys.append(Ellipsis)
+        at = next(i for i, k in enumerate(keys) if k is Ellipsis)
+        keys[at : at + 1] = [slice(None)] * (self.ndim - len(keys) + 1)
+        if len(keys) != self.ndim:
+            raise IndexError(f"{key!r} has more indices than the {self.ndim} axes of the array.")
+        start, stop, inner = [], [], []
+        for k, n in zip(keys, self.shape, strict=True):
+            chosen = range(n)[k] if isinstance(k, slice) else (range(n)[operator.index(k)],)
+            start.append(min(chosen, default=0))
+            stop.append(max(chosen, default=-1) + 1)
+            inner.append(slice(None, None, k.step) if isinstance(k, slice) else 0)
+        return self.read_box(tuple(start), tuple(stop))[tuple(inner)]
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        return np.asarray(self[...], dtype=dtype)
+
+
+class MappedArray(LazyArray):
+    """Uncompressed values that lie in one piece in a file."""
+
+    def __init__(
+        self, path: Path, dtype: np.dtype[Any], shape: tuple[int, ...], offset: int, *, fortran: bool = False
+    ) -> None:
+        self.path, self.shape, self.dtype = path, shape, dtype.newbyteorder("=")
+        self._stored, self._offset, self._order = dtype, offset, "F" if fortran else "C"
+        end = offset + int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        if end > path.stat().st_size:
+            raise FileError(f"{path} ends before its data does; it is truncated, so copy it again from its source.")
+
+    def read_box(self, start: Box, stop: Box) -> Array:
+        return read_mapped(self.path, self._stored, self.shape, self._offset, start, stop, self._order)
+
+
+def read_mapped(
+    path: Path, dtype: np.dtype[Any], shape: tuple[int, ...], offset: int, start: Box, stop: Box, order: Any = "C"
+) -> Array:
+    """Copy a box out of a file through a memory map that lives only for this call."""
+    box = tuple(slice(a, b) for a, b in zip(start, stop, strict=True))
+    try:
+        mapped = np.memmap(path, dtype, "r", offset, shape, order)
+    except (OSError, ValueError) as error:
+        raise FileError(f"{path} changed or disappeared while it was read; read it again.") from error
+    return np.array(mapped[box], dtype=dtype.newbyteorder("="))
+
+
+def bands(image: Image, order: str, dtype: np.dtype[Any], *, rows: int = 0) -> Iterator[Array]:
+    """The image with its axes in another order, as blocks of whole rows of one plane: (rows, X) or (rows, X, C).
+
+    `order` names every axis; what stands before Y is walked through, Y is cut into bands of `rows` (0: as many as fit
+    the budget), what stands after Y is whole.
+    """
+    at = order.index("Y")
+    size = dict(zip(image.axes, image.shape, strict=True))
+    kept = [letter for letter in image.axes if letter in order[at:]]
+    rows = rows or rows_per_band(image, order)
+    for index in np.ndindex(*(size[letter] for letter in order[:at])):
+        where: dict[str, Any] = dict(zip(order[:at], index, strict=True))
+        for y in range(0, size["Y"], rows):
+            where["Y"] = slice(y, min(y + rows, size["Y"]))
+            block = np.asarray(image.data[tuple(where.get(letter, slice(None)) for letter in image.axes)])
+            yield cast(block.transpose([kept.index(letter) for letter in order[at:]]), dtype)
+
+
+def rows_per_band(image: Image, order: str, multiple: int = 1) -> int:
+    """Rows that fit the budget in double precision, a multiple of the source's chunk (or the target's) if possible."""
+    size = dict(zip(image.axes, image.shape, strict=True))
+    row = 8 * int(np.prod([size[letter] for letter in order[order.index("Y") + 1 :]], dtype=np.int64))
+    chunks = getattr(image.data, "chunks", None)
+    if multiple == 1 and chunks and isinstance(chunks[0], int):
+        multiple = chunks[image.axes.index("Y")]
+    return min(max(BAND_BYTES // max(row, 1) // multiple, 1) * multiple, size["Y"])
+
+
+def cast(block: Array, dtype: np.dtype[Any]) -> Array:
+    """To the type of the file: integers are rounded half to even and clipped, never wrapped around."""
+    if block.dtype == dtype or dtype.kind == "f" or block.dtype.kind == "b":
+        return np.ascontiguousarray(block, dtype=dtype)
+    info = np.iinfo(dtype)
+    low, high = info.min, info.max
+    if block.dtype.kind == "f":
+        if np.isnan(block).any():
+            raise FileError(f"The image has NaN, which {dtype} cannot hold; write it as float32.")
+        # In double precision every bound but the 64-bit ones is exact; those step inwards.
+        ceiling = float(high) if int(float(high)) <= high else float(np.nextafter(float(high), 0))
+        return np.clip(np.rint(block.astype(np.float64)), float(low), ceiling).astype(dtype, order="C")
+    have = np.iinfo(block.dtype)
+    return np.clip(block, max(low, have.min), min(high, have.max)).astype(dtype, order="C")
+
+
+def target_dtype(image: Image, dtype: Any) -> np.dtype[Any]:
+    """None: floating point as float32, integers as they are. "same": as in the source. Else what the caller says."""
+    if dtype is None:
+        chosen = np.dtype(np.float32) if image.dtype.kind == "f" else image.dtype
+    else:
+        chosen = np.dtype(image.source_dtype if isinstance(dtype, str) and dtype == "same" else dtype)
+    if chosen.kind not in "biuf" or image.dtype.kind not in "biuf":
+        raise FileError(f"An image of {image.dtype} cannot be written as {chosen}; give real numbers.")
+    return np.dtype(np.uint8) if chosen.kind == "b" else chosen.newbyteorder("=")

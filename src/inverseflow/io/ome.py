@@ -1,0 +1,117 @@
+"""OME-XML: what to take from it, and how to give it back with nothing lost.
+
+The microscope's own document (instrument, objective, channels' colours, annotations) is kept as it is; only what
+describes the pixels themselves is set anew: sizes, type, order, physical sizes, and where the planes lie in the file.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+
+from .image import Image, unit_name
+
+PIXEL_TYPES = {
+    **{name: name for name in ("int8", "int16", "int32", "uint8", "uint16", "uint32")},
+    "float32": "float",
+    "float64": "double",
+}
+
+
+def parse(xml: str) -> dict[str, Any]:
+    """pixel_size, units and channel_names of the first image."""
+    root = ElementTree.fromstring(xml)
+    pixels = root.find(f"{_namespace(root)}Image/{_namespace(root)}Pixels")
+    found: dict[str, Any] = {"pixel_size": {}, "units": {}, "channel_names": ()}
+    if pixels is None:
+        return found
+    names = {"X": "PhysicalSizeX", "Y": "PhysicalSizeY", "Z": "PhysicalSizeZ", "T": "TimeIncrement"}
+    for letter, name in names.items():
+        if name in pixels.attrib and float(pixels.attrib[name]) > 0:
+            found["pixel_size"][letter] = float(pixels.attrib[name])
+            found["units"][letter] = unit_name(pixels.attrib.get(f"{name}Unit", "s" if letter == "T" else "µm"))
+    channels = pixels.findall(f"{_namespace(root)}Channel")
+    if any("Name" in channel.attrib for channel in channels):
+        found["channel_names"] = tuple(c.get("Name") or c.get("ID") or str(i) for i, c in enumerate(channels))
+    return found
+
+
+def sizes(image: Image) -> dict[str, Any]:
+    """The attributes of Pixels that hold physical sizes and the time between frames."""
+    found: dict[str, Any] = {}
+    for letter, value in image.pixel_size.items():
+        name = "TimeIncrement" if letter == "T" else f"PhysicalSize{letter}"
+        found[name] = value
+        found[f"{name}Unit"] = image.units.get(letter) or ("s" if letter == "T" else "µm")
+    return found
+
+
+def fresh(image: Image, axes: str) -> dict[str, Any]:
+    """What tifffile needs to write a new OME-XML document."""
+    count = image.shape[image.axes.index("C")] if "C" in image.axes else 1
+    named = len(image.channel_names) == count and "S" not in axes
+    return {"axes": axes, **sizes(image), **({"Channel": {"Name": list(image.channel_names)}} if named else {})}
+
+
+def updated(xml: str, image: Image, order: str, dtype: np.dtype[Any], *, samples: bool) -> bytes | None:
+    """The source's document for other pixels in the order of the file; None if its channels are not those of the image.
+
+    `samples`: the channels lie interleaved within one plane, as in RGB.
+    """
+    root = ElementTree.fromstring(xml)
+    space = _namespace(root)
+    first, *others = root.findall(f"{space}Image")
+    pixels = first.find(f"{space}Pixels")
+    size = dict(zip(image.axes, image.shape, strict=True))
+    count = size.get("C", 1)
+    channels = [] if pixels is None else pixels.findall(f"{space}Channel")
+    if pixels is None or sum(int(c.get("SamplesPerPixel", 1)) for c in channels) != count:
+        return None
+    if samples != (len(channels) == 1 and count > 1):
+        return None
+    planes = [size.get(letter, 1) for letter in "TCZ"]
+    same = planes == [int(pixels.get(f"Size{letter}", 1)) for letter in "TCZ"]
+    _forget(root, others, space)
+    for child in list(pixels):
+        if child.tag.removeprefix(space) in ("TiffData", "BinData", "MetadataOnly", *(() if same else ("Plane",))):
+            pixels.remove(child)
+    number = int(np.prod([n for letter, n in size.items() if letter in ("TZ" if samples else "TCZ")], dtype=np.int64))
+    data = ElementTree.Element(f"{space}TiffData", IFD="0", PlaneCount=str(number))
+    pixels.insert(1 + max((list(pixels).index(c) for c in channels), default=-1), data)
+    for name in ("BigEndian", "Interleaved", "SignificantBits"):
+        if name != "SignificantBits" or PIXEL_TYPES[dtype.name] != pixels.get("Type"):
+            pixels.attrib.pop(name, None)
+    pixels.attrib.update({f"Size{letter}": str(size.get(letter, 1)) for letter in "XYZCT"})
+    pixels.attrib.update({"Type": PIXEL_TYPES[dtype.name], "DimensionOrder": _dimension_order(order)})
+    pixels.attrib.update({name: str(value) for name, value in sizes(image).items()})
+    if samples:
+        pixels.set("Interleaved", "true")
+    for channel, name in zip(channels, image.channel_names, strict=False):
+        if name != channel.get("ID"):
+            channel.set("Name", name)
+    ElementTree.register_namespace("", space.strip("{}"))
+    return bytes(ElementTree.tostring(root, encoding="utf-8", xml_declaration=True))
+
+
+def _forget(root: ElementTree.Element, images: list[ElementTree.Element], space: str) -> None:
+    """Images that are not written go, and what refers to them or to other files of a set."""
+    gone = {image.get("ID") for image in images}
+    for image in images:
+        root.remove(image)
+    for parent in list(root.iter()):
+        for child in parent.findall(f"{space}ImageRef"):
+            if child.get("ID") in gone:
+                parent.remove(child)
+    root.attrib.pop("UUID", None)
+
+
+def _dimension_order(order: str) -> str:
+    """OME counts the fastest axis first; axes that the image does not have come last."""
+    have = [letter for letter in reversed(order[: order.index("Y")]) if letter in "ZCT"]
+    return "XY" + "".join(have) + "".join(letter for letter in "ZCT" if letter not in have)
+
+
+def _namespace(root: ElementTree.Element) -> str:
+    return root.tag[: root.tag.index("}") + 1] if root.tag.startswith("{") else ""

@@ -1,0 +1,232 @@
+"""OME-Zarr 0.4 (zarr 2) and 0.5 (zarr 3): arrays through zarr, the NGFF metadata through ome-zarr-models.
+
+The image is level 0 of a pyramid; it is read chunk by chunk. Written are as many levels as the source had, each the
+mean of 2 x 2 pixels of the level before. With pixel centres at the coordinates, level k has its first centre shifted
+by (2^k - 1) / 2 pixels of level 0; the metadata say so.
+"""
+
+from __future__ import annotations
+
+import importlib
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import FileError
+from .image import Image, check_contents, settle_axes, unit_name
+from .lazy import Array, cast, target_dtype
+
+_UNITS = {
+    "µm": "micrometer",
+    "nm": "nanometer",
+    "mm": "millimeter",
+    "cm": "centimeter",
+    "m": "meter",
+    "Å": "angstrom",
+    "s": "second",
+    "ms": "millisecond",
+    "min": "minute",
+    "h": "hour",
+}
+_TYPES = {"T": "time", "C": "channel", "Z": "space", "Y": "space", "X": "space"}
+_CHUNK = 512
+_SHARD_BYTES = 64 * 2**20
+
+
+def is_zarr(path: Path) -> bool:
+    return path.is_dir() and any((path / name).exists() for name in ("zarr.json", ".zgroup", ".zattrs", ".zarray"))
+
+
+def read(path: Path, axes: str | None) -> Image:
+    zarr = _zarr()
+    if not is_zarr(path):
+        raise FileError(f"{path} is a folder and not an OME-Zarr image; give a file, or a pattern like '{path}/*.tif'.")
+    group, attributes, version = _image_group(zarr, path)
+    (scale, shift), level, found = _multiscale(path, attributes["multiscales"][0], version)
+    try:
+        arrays = [group[dataset.path] for dataset in level.datasets]
+    except KeyError as error:
+        raise FileError(f"{path} lacks a level that its metadata name; copy it again from its source.") from error
+    data = arrays[0]
+    check_contents(path, data.shape, np.dtype(data.dtype))
+    letters = settle_axes(path, data.shape, found, axes)
+    units = {letter: unit_name(axis.unit) for letter, axis in zip(letters, level.axes, strict=True) if axis.unit}
+    size = {a: n for a, n in zip(letters, scale, strict=True) if a in "TZYX" and (a in units or n != 1)}
+    channels = (attributes.get("omero") or {}).get("channels") or []
+    names = tuple(str(channel.get("label", i)) for i, channel in enumerate(channels))
+    metadata = {
+        "version": version,
+        "chunks": data.chunks,
+        "shards": data.shards,
+        "levels": len(arrays),
+        "translation": shift,
+        "name": level.name,
+        "attributes": {key: value for key, value in attributes.items() if key not in ("multiscales", "version")},
+        "axes": letters,
+    }
+    dtype = np.dtype(data.dtype).newbyteorder("=")
+    return Image(data, letters, size, units, names, kind="ome-zarr", metadata=metadata, source_dtype=dtype)
+
+
+def _image_group(zarr: Any, path: Path) -> tuple[Any, dict[str, Any], str]:
+    """The group that holds the image, its NGFF attributes and their version."""
+    try:
+        group = zarr.open_group(path, mode="r")
+        attributes = dict(group.attrs)
+        if "bioformats2raw.layout" in attributes.get("ome", attributes) and "0" in group:
+            if "1" in group:
+                warnings.warn(f"{path.name} holds several images; only the first is read.", stacklevel=4)
+            group = group["0"]
+            attributes = dict(group.attrs)
+    except Exception as error:
+        raise FileError(f"{path} is not an OME-Zarr image, or it is damaged; copy it again from its source.") from error
+    inner = attributes.get("ome", attributes)
+    if "plate" in inner or "well" in inner:
+        raise FileError(f"{path} is a plate of many images; give one of them, like {path / 'A' / '1' / '0'}.")
+    if not inner.get("multiscales"):
+        raise FileError(f"{path} has no OME-Zarr metadata (multiscales); write it with an OME-Zarr tool.")
+    return group, inner, "0.5" if "ome" in attributes else "0.4"
+
+
+def _multiscale(path: Path, raw: Any, version: str) -> tuple[tuple[list[float], list[float]], Any, str | None]:
+    """((scale, translation) of level 0, the library's model, our axes or None)."""
+    models = importlib.import_module(f"ome_zarr_models.v{version.replace('.', '')}.multiscales")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", importlib.import_module("ome_zarr_models.exceptions").ValidationWarning)
+            model = models.Multiscale.model_validate(raw)
+    except ValueError as error:
+        raise FileError(f"{path} has OME-Zarr {version} metadata that break the rules of the format.") from error
+    scale, shift = [1.0] * len(model.axes), [0.0] * len(model.axes)
+    steps = [*model.datasets[0].coordinateTransformations, *(model.coordinateTransformations or ())]
+    for step in steps:
+        factor, offset = getattr(step, "scale", None), getattr(step, "translation", None)
+        if factor is not None:
+            scale = [a * b for a, b in zip(scale, factor, strict=True)]
+            shift = [a * b for a, b in zip(shift, factor, strict=True)]
+        if offset is not None:
+            shift = [a + b for a, b in zip(shift, offset, strict=True)]
+    names = {"time": "T", "channel": "C"}
+    letters = "".join(names.get(str(axis.type), str(axis.name)).upper() for axis in model.axes)
+    known = len(letters) == len(model.axes) == len(set(letters)) and set(letters) <= set("TCZYX")
+    return (scale, shift), model, letters if known else None
+
+
+def write(path: Path, image: Image, dtype: Any, name: str) -> None:
+    zarr = _zarr()
+    order = "".join(letter for letter in "TCZYX" if letter in image.axes)
+    if len(order) < image.ndim or not set("YX") <= set(order):
+        raise FileError(f"{name} cannot hold axes {image.axes}: OME-Zarr has T, C, Z, Y and X; write a .npy file.")
+    stored = target_dtype(image, dtype)
+    version = str(image.metadata.get("version", "0.5"))
+    group = zarr.create_group(path, zarr_format=2 if version == "0.4" else 3)
+    shape = tuple(image.shape[image.axes.index(letter)] for letter in order)
+    levels = max(int(image.metadata.get("levels", 1)), 1)
+    chunks, shards = _chunks(image, order, shape, stored)
+    window = [np.inf, -np.inf]
+    previous: Any = None
+    for level in range(levels):
+        if previous is not None:
+            shape = (*shape[:-2], -(-shape[-2] // 2), -(-shape[-1] // 2))
+        array = _create(group, str(level), order, shape, chunks, shards, stored, version)
+        for box in _grid(shape, shards or chunks):
+            block = _source(image, order, box) if previous is None else _halved(previous, box)
+            block = cast(block, stored)
+            array[box] = block
+            if previous is None:
+                window = [min(window[0], float(block.min())), max(window[1], float(block.max()))]
+        previous = array
+    attributes = _attributes(image, order, levels, version, window)
+    group.attrs.update({"ome": attributes} if version == "0.5" else attributes)
+
+
+def _create(group: Any, name: str, order: str, shape: Any, chunks: Any, shards: Any, dtype: Any, version: str) -> Any:
+    fitting = tuple(min(c, n) for c, n in zip(chunks, shape, strict=True))
+    if version == "0.4":
+        encoding = {"name": "v2", "separator": "/"}
+        return group.create_array(name, shape=shape, chunks=fitting, dtype=dtype, chunk_key_encoding=encoding)
+    names = [letter.lower() for letter in order]
+    return group.create_array(
+        name, shape=shape, chunks=chunks if shards else fitting, shards=shards, dtype=dtype, dimension_names=names
+    )
+
+
+def _chunks(image: Image, order: str, shape: Any, dtype: np.dtype[Any]) -> tuple[Any, Any]:
+    """As in the source; else one plane of 512 x 512 pixels. Shards only if one fits comfortably into memory."""
+    kept = image.metadata if image.metadata.get("axes") == image.axes == order else {}
+    default = tuple(min(n, _CHUNK) if letter in "YX" else 1 for letter, n in zip(order, shape, strict=True))
+    shards = kept.get("shards")
+    if shards and np.prod(shards, dtype=np.int64) * dtype.itemsize > _SHARD_BYTES:
+        shards = None
+    return tuple(kept.get("chunks") or default), tuple(shards) if shards else None
+
+
+def _grid(shape: tuple[int, ...], block: tuple[int, ...]) -> Iterator[tuple[slice, ...]]:
+    counts = [-(-n // b) for n, b in zip(shape, block, strict=True)]
+    for index in np.ndindex(*counts):
+        yield tuple(slice(i * b, min((i + 1) * b, n)) for i, b, n in zip(index, block, shape, strict=True))
+
+
+def _source(image: Image, order: str, box: tuple[slice, ...]) -> Array:
+    where = dict(zip(order, box, strict=True))
+    block = np.asarray(image.data[tuple(where[letter] for letter in image.axes)])
+    return block.transpose([image.axes.index(letter) for letter in order])
+
+
+def _halved(array: Any, box: tuple[slice, ...]) -> Array:
+    """The mean of 2 x 2 pixels; an odd last row or column counts twice."""
+    wide = tuple(slice(2 * s.start, 2 * s.stop) for s in box[-2:])
+    block = np.asarray(array[(*box[:-2], *wide)], dtype=np.float64)
+    missing = [(0, 2 * (s.stop - s.start) - n) for s, n in zip(box[-2:], block.shape[-2:], strict=True)]
+    block = np.pad(block, [(0, 0)] * (block.ndim - 2) + missing, mode="edge")
+    return (block[..., ::2, ::2] + block[..., 1::2, ::2] + block[..., ::2, 1::2] + block[..., 1::2, 1::2]) / 4
+
+
+def _attributes(image: Image, order: str, levels: int, version: str, window: list[float]) -> dict[str, Any]:
+    models = importlib.import_module(f"ome_zarr_models.v{version.replace('.', '')}.multiscales")
+    axes = importlib.import_module(f"ome_zarr_models.v{version.replace('.', '')}.axes")
+    scale = [float(image.pixel_size.get(letter, 1.0)) for letter in order]
+    shift = list(image.metadata.get("translation") or ()) if image.metadata.get("axes") == order else []
+    shift = shift if len(shift) == len(order) else [0.0] * len(order)
+    datasets = []
+    for level in range(levels):
+        factor = [2.0**level if letter in "YX" else 1.0 for letter in order]
+        moved = [t + s * (f - 1) / 2 for t, s, f in zip(shift, scale, factor, strict=True)]
+        sizes = [s * f for s, f in zip(scale, factor, strict=True)]
+        datasets.append(models.Dataset.build(path=str(level), scale=sizes, translation=moved if any(moved) else None))
+    units = {letter: _UNITS.get(unit, unit) for letter, unit in image.units.items()}
+    named = [
+        axes.Axis(name=letter.lower(), type=_TYPES[letter], **({"unit": units[letter]} if units.get(letter) else {}))
+        for letter in order
+    ]
+    extra = {"version": version} if version == "0.4" else {}
+    name = image.metadata.get("name") or "image"
+    model = models.Multiscale(axes=tuple(named), datasets=tuple(datasets), name=name, type="mean", **extra)
+    attributes: dict[str, Any] = dict(image.metadata.get("attributes") or {}) if image.kind == "ome-zarr" else {}
+    attributes["multiscales"] = [model.model_dump(mode="json", exclude_none=True)]
+    count = image.shape[image.axes.index("C")] if "C" in image.axes else 1
+    if len(image.channel_names) == count:
+        attributes["omero"] = _omero(attributes.get("omero") or {}, image.channel_names, window)
+    else:
+        attributes.pop("omero", None)
+    return attributes if version == "0.4" else {"version": "0.5", **attributes}
+
+
+def _omero(omero: dict[str, Any], names: tuple[str, ...], window: list[float]) -> dict[str, Any]:
+    """The source's display settings with the image's channel names; without any, white from minimum to maximum."""
+    low, high = window if np.isfinite(window).all() else (0.0, 1.0)
+    plain = {"color": "FFFFFF", "active": True, "window": {"min": low, "max": high, "start": low, "end": high}}
+    channels = omero.get("channels") or []
+    kept = channels if len(channels) == len(names) else [plain] * len(names)
+    return {**omero, "channels": [{**channel, "label": name} for channel, name in zip(kept, names, strict=True)]}
+
+
+def _zarr() -> Any:
+    try:
+        importlib.import_module("ome_zarr_models")
+        return importlib.import_module("zarr")
+    except ImportError as error:
+        raise FileError("OME-Zarr needs two more packages: pip install 'inverseflow[zarr]'.") from error
