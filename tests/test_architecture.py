@@ -18,8 +18,8 @@ SOURCE = Path(__file__).parent.parent / "src" / "inverseflow"
 LAYERS = [
     {"errors"},
     {"tensors", "report"},
-    {"noise", "nets", "times", "axes", "metrics", "checkpoint", "logs", "tiling", "io"},
-    {"samples"},
+    {"noise", "nets", "times", "axes", "metrics", "checkpoint", "logs", "tiling", "io", "interrupt"},
+    {"samples", "outputs"},
     {"process"},
     {"losses"},
     {"methods"},

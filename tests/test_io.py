@@ -338,10 +338,15 @@ def test_16_bit_colour_png_keeps_16_bits(tmp_path: Path) -> None:
 def test_jpeg(tmp_path: Path) -> None:
     y, x = np.mgrid[:32, :48]
     data = np.stack([4 * y, 4 * x, y + x], -1).astype(np.uint8)
-    write(tmp_path / "a.jpg", Image(data, "YXC"))
+    exif = PIL.Image.Exif()
+    exif[0x0112] = 6  # lay the picture on its side when it is shown
+    PIL.Image.fromarray(data).save(tmp_path / "a.jpg", quality=95, exif=exif)
     image = read(tmp_path / "a.jpg")
     assert (image.axes, image.kind) == ("YXC", "jpeg")
-    assert np.abs(np.asarray(image).astype(int) - data).mean() < 2
+    write(tmp_path / "b.jpeg", image.replace(data.astype(np.float32)))
+    with PIL.Image.open(tmp_path / "b.jpeg") as other:
+        assert np.abs(np.asarray(other).astype(int) - data).mean() < 2
+        assert other.getexif()[0x0112] == 6
 
 
 @pytest.mark.parametrize("order", ["C", "F"])

@@ -1,10 +1,14 @@
 from .denoiser import Denoiser as Denoiser
 from .denoiser import denoise as denoise
+from .errors import FileError as FileError
 from .errors import InputError as InputError
 from .errors import InverseflowError as InverseflowError
 from .errors import ModelFileError as ModelFileError
 from .errors import NoiseError as NoiseError
 from .errors import TrainingDiverged as TrainingDiverged
+from .io import Image as Image
+from .io import read as read
+from .io import write as write
 from .methods import ConsistencyDistillation as ConsistencyDistillation
 from .methods import ConsistencyTraining as ConsistencyTraining
 from .methods import FlowMatching as FlowMatching

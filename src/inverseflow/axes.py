@@ -40,6 +40,8 @@ class Layout:
 
 def to_batch(array: Any, axes: str | None) -> tuple[Tensor, Layout]:
     """A float tensor (B, C, *S) or (B, D) and how to go back. Without `axes`: 2-D is a table, 4-D SCYX, 5-D SCZYX."""
+    if axes is None and isinstance(known := getattr(array, "axes", None), str):  # an Image knows
+        axes = known
     x = as_float_tensor(array)
     axes = guess_axes(x) if axes is None else axes.upper()
     if len(axes) != x.ndim:

@@ -19,9 +19,10 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from . import describe, imaging
 from .denoiser import TILE_OVERLAP, Denoiser
 from .errors import FileError, UsageError
-from .io import Image, beside, expand_paths, read, suffix_of, write
+from .io import Image, expand_paths, read, write
 from .noise import Noise
 from .noise.file import one_after_the_other
+from .outputs import forget, output_paths, page_of, refuse_existing, run_folder
 from .report import write_report
 from .train import choose_device
 
@@ -87,7 +88,7 @@ def show_info(files: Sequence[str], axes: str | None, *, as_json: bool) -> int:
 
 def train_model(options: Options) -> int:
     target = options.output or Path("model.safetensors")
-    refuse_existing([target], options)
+    refuse_existing([target], force=options.force)
     paths = expand_paths(options.files)
     images = [open_image(path, options) for path in paths]
     noise = noise_of(options)
@@ -102,9 +103,9 @@ def train_model(options: Options) -> int:
 
 def denoise_files(options: Options) -> int:
     paths = expand_paths(options.files)
-    targets = output_paths(paths, options)
+    targets = output_paths(paths, options.output)
     pages = [page_of(target) for target in targets] if options.page else []
-    refuse_existing([*targets, *pages], options)
+    refuse_existing([*targets, *pages], force=options.force)
     images = [open_image(path, options) for path in paths]
     model = Denoiser.load(options.model, device=options.device) if options.model else None
     if model is not None and options.noise:
@@ -234,42 +235,6 @@ def open_image(path: Path, options: Options) -> Image:
             raise UsageError(f"There is no channel {word!r}; the channels are {known}.")
         chosen.append(names[word] if word in names else int(word))
     return imaging.select_channels(image, chosen)
-
-
-def output_paths(paths: Sequence[Path], options: Options) -> list[Path]:
-    """Beside each input, in the folder asked for, or the one file asked for."""
-    output = options.output
-    if output is None:
-        return [beside(path, "_denoised") for path in paths]
-    if suffix_of(output) and not output.is_dir():
-        if len(paths) > 1:
-            raise UsageError(f"{len(paths)} files cannot all become {output}; give a folder with -o.")
-        return [output]
-    if output.exists() and not output.is_dir():
-        raise UsageError(f"{output} is a file without a suffix that is known; give a folder or a name like out.tif.")
-    targets = [output / beside(path, "_denoised").name for path in paths]
-    if len(set(targets)) < len(targets):
-        raise UsageError("Two inputs have the same name and would become one file; denoise them into two folders.")
-    return targets
-
-
-def page_of(target: Path) -> Path:
-    return target.with_name(target.name[: len(target.name) - len(suffix_of(target))] + ".html")
-
-
-def run_folder(target: Path) -> Path:
-    return target.with_name(f".{target.name}.training")
-
-
-def forget(target: Path) -> None:
-    """The training is used: nobody needs its checkpoints."""
-    shutil.rmtree(run_folder(target), ignore_errors=True)
-
-
-def refuse_existing(targets: Sequence[Path], options: Options) -> None:
-    existing = [target for target in targets if target.exists()]
-    if existing and not options.force:
-        raise FileError(f"{existing[0]} exists; choose another name with -o, or replace it with --force.")
 
 
 def seconds_of(text: str | None) -> float | None:

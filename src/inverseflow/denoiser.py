@@ -16,6 +16,7 @@ from . import __version__, tiling
 from .axes import Layout, to_batch
 from .checkpoint import prefixed, read_tensors, under, write_tensors
 from .errors import InputError, ModelFileError, NoiseError
+from .io.image import Image
 from .methods import METHODS, Method, choose_method
 from .nets import NetSpec
 from .noise import Noise, Simulator, as_noise, from_dict
@@ -137,7 +138,7 @@ class Denoiser:
         tile_size: int | None = None,
         tile_overlap: int = TILE_OVERLAP,
     ) -> Any:
-        """The clean data, in the shape, order and kind (tensor or numpy) of x1.
+        """The clean data, in the shape, order and kind (tensor, numpy or Image) of x1.
 
         estimate   "mean": the posterior mean, least error; "flow": the paper's map, looks like clean data. Default: as
                    trained.
@@ -145,7 +146,9 @@ class Denoiser:
         """
         if isinstance(x1, list):
             return [self.denoise(image, estimate=estimate, axes=axes) for image in x1]
-        x, layout = to_batch(x1, axes or (self.axes if np.ndim(x1) == len(self.axes) else None))
+        if axes is None and not isinstance(x1, Image) and np.ndim(x1) == len(self.axes):
+            axes = self.axes
+        x, layout = to_batch(x1, axes)
         check_finite(x, "The data")
         if x.shape[1] != self.channels or len(layout.spatial) != len(Layout(self.axes, ()).spatial):
             raise InputError(
@@ -162,6 +165,8 @@ class Denoiser:
                 for y in x
             ]
         result = layout.restore(torch.cat(parts))
+        if isinstance(x1, Image):
+            return x1.replace(result.numpy())
         return result if isinstance(x1, Tensor) else result.numpy()
 
     def function(self, estimate: str | None = None) -> Callable[[Tensor], Tensor]:
@@ -250,7 +255,7 @@ class Denoiser:
             if method is None and header["method"] not in METHODS:
                 raise ModelFileError(f"its method {header['method']} was your own code, so pass it again as method=")
             chosen = (method or METHODS[header["method"]])(process)
-            module = net or _spec_from(header["net"]).build()
+            module = net or NetSpec.from_dict(header["net"]).build()
             flow = chosen.prepare(module, header["noise_rms"])
             flow.load_state_dict(under("flow.", tensors))
             mean = copy.deepcopy(flow) if any(name.startswith("mean.") for name in tensors) else None
@@ -286,12 +291,6 @@ def denoise(x1: Any, noise: Noise | str | Callable[..., Any], *, axes: str | Non
 def _check_estimate(estimate: str) -> None:
     if estimate not in ESTIMATES:
         raise InputError(f"estimate must be {' or '.join(ESTIMATES)}, not {estimate!r}.")
-
-
-def _spec_from(description: dict[str, Any]) -> NetSpec:
-    if description.get("kind") == "custom":
-        raise ModelFileError("the network was your own module, so pass it again as net=")
-    return NetSpec(**description)
 
 
 @torch.no_grad()

@@ -23,6 +23,7 @@ from torch import Tensor, nn
 
 from .checkpoint import flatten_optimizer, prefixed, read_tensors, restore_optimizer, under, write_tensors
 from .errors import InputError, ModelFileError, TrainingDiverged
+from .interrupt import held_back
 from .logs import MetricsLog, ProgressBar
 from .methods import Batch, Moment
 from .patches import Data
@@ -125,7 +126,7 @@ def fit(
             output: Tensor = average(x, t)
         return output.to(x.dtype)
 
-    with log, bar, _fast_matmul(cuda):
+    with log, bar, _fast_matmul(cuda), held_back() as interrupted:
         while (done := settings.progress(run.step, run.elapsed)) < 1:
             optimizer.param_groups[0]["lr"] = settings.rate(done)
             value = loss(wrapped, data.draw(settings.batch_size, run.host), Moment(done, run.noise, averaged)).mean()
@@ -149,8 +150,10 @@ def fit(
                 rate, mean = log.add(run.step, run.elapsed, float(total), optimizer.param_groups[0]["lr"])
                 bar.update(run.step, run.elapsed, mean, rate)
                 total.zero_()
-            if due:
+            if due or interrupted():
                 run.save()
+            if interrupted():
+                raise KeyboardInterrupt
     return Fitted(average, log.rows, run.step, run.elapsed)
 
 

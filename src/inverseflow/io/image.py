@@ -46,7 +46,7 @@ class ArrayLike(Protocol):
     def __getitem__(self, key: Any, /) -> Any: ...
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class Image:
     """An image and what must survive: axes, sizes, names, and the metadata that writes the same kind of file again.
 

@@ -134,7 +134,9 @@ def write(path: Path, image: Image, dtype: Any, name: str) -> None:
     document = ome.updated(xml, image, order, stored, samples=samples) if xml else None
     if kind == "imagej":
         options["metadata"] = imagej.describe(image, letters)
-        options["truncate"] = nbytes > 2**32 - BIG // 16 and not options["compression"]  # as ImageJ does beyond 4 GB
+        options["truncate"] = nbytes > 2**32 - BIG // 16 and not (
+            options["compression"] or options["tile"]
+        )  # as ImageJ does beyond 4 GB
     elif kind == "ome-tiff":
         options |= {"description": document, "metadata": None} if document else {"metadata": ome.fresh(image, letters)}
     else:

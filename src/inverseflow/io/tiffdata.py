@@ -32,9 +32,12 @@ def opened(path: Path) -> Iterator[tifffile.TiffFile]:
     """The file, with what tifffile would log about damage raised as one sentence instead."""
     records: list[logging.LogRecord] = []
 
+    mine = threading.get_ident()
+
     def listen(record: logging.LogRecord) -> bool:
-        records.append(record)
-        return False
+        if record.thread == mine:
+            records.append(record)
+        return record.thread != mine
 
     logger = tifffile.logger()
     logger.addFilter(listen)

@@ -44,6 +44,12 @@ class NetSpec:
             torch.manual_seed(seed)
             return BUILDABLE[self.kind](**self.arguments)
 
+    @classmethod
+    def from_dict(cls, description: dict[str, Any]) -> NetSpec:
+        if description.get("kind") == "custom":
+            raise ModelFileError("the network was your own module, so pass it again as net=")
+        return cls(**description)
+
     def to_dict(self) -> dict[str, Any]:
         return {"kind": self.kind, **{k: list(v) if isinstance(v, tuple) else v for k, v in self.arguments.items()}}
 

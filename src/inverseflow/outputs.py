@@ -1,0 +1,47 @@
+"""Where results go. Nothing that exists is written over unless asked for."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from .errors import FileError, UsageError
+from .io import beside, suffix_of
+
+
+def output_paths(paths: Sequence[Path], output: Path | None) -> list[Path]:
+    """Beside each input, in the folder asked for, or the one file asked for."""
+    if output is None:
+        return [beside(path, "_denoised") for path in paths]
+    if suffix_of(output) and not output.is_dir():
+        if len(paths) > 1:
+            raise UsageError(f"{len(paths)} files cannot all become {output}; give a folder with -o.")
+        return [output]
+    if output.exists() and not output.is_dir():
+        raise UsageError(f"{output} is a file without a suffix that is known; give a folder or a name like out.tif.")
+    targets = [output / beside(path, "_denoised").name for path in paths]
+    if len(set(targets)) < len(targets):
+        raise UsageError("Two inputs have the same name and would become one file; denoise them into two folders.")
+    return targets
+
+
+def refuse_existing(targets: Sequence[Path], *, force: bool) -> None:
+    existing = [target for target in targets if target.exists()]
+    if existing and not force:
+        raise FileError(f"{existing[0]} exists; choose another name with -o, or replace it with --force.")
+
+
+def page_of(target: Path) -> Path:
+    """The HTML page beside a result."""
+    return target.with_name(target.name[: len(target.name) - len(suffix_of(target))] + ".html")
+
+
+def run_folder(target: Path) -> Path:
+    """Where a training keeps what it needs to go on after an interruption."""
+    return target.with_name(f".{target.name}.training")
+
+
+def forget(target: Path) -> None:
+    """The training is used: nobody needs its checkpoints."""
+    shutil.rmtree(run_folder(target), ignore_errors=True)
