@@ -173,7 +173,7 @@ BAD = {
     "constant.npy": ("constant", 1),
     "complex.npy": ("complex", 1),
     "empty.npy": ("length 0", 1),
-    "stack.npy": ("What are the axes of stack.npy", 1),
+    "stack.npy": ("What are the axes of stack.npy", 2),
 }
 
 
@@ -207,8 +207,13 @@ def test_wrong_usage_is_code_2(here: Path) -> None:
     assert "What is the noise?" in inverseflow("denoise", "a.png").output
     assert "did you mean poisson?" in inverseflow("denoise", "a.png", "--noise", "poison:gain=1").output
     assert "names 3 axes, but the array has 2" in inverseflow("denoise", "a.png", *NOISE, "--axes", "ZYX").output
+    assert "have no Z" in inverseflow("denoise", "a.png", *NOISE, "--dim", "3").output
+    assert "--dtype must be same, float32" in inverseflow("denoise", "a.png", *NOISE, "--dtype", "banana").output
+    assert "take at least 192" in inverseflow("denoise", "a.png", *NOISE, "--tile-size", "64").output
+    assert listing(here) == {"a.png"}
     assert "is not a time" in inverseflow("denoise", "a.png", *NOISE, "--max-time", "soon").output
-    for arguments in ((), ("--noise", "poison:gain=1"), (*NOISE, "--max-time", "soon"), (*NOISE, "--preset", "slow")):
+    wrong = (("--axes", "ZYX"), ("--dim", "3"), ("--dtype", "banana"), ("--max-time", "soon"), ("--preset", "slow"))
+    for arguments in ((), ("--noise", "poison:gain=1"), *((*NOISE, *words) for words in wrong)):
         assert inverseflow("denoise", "a.png", *arguments).exit_code == 2
 
 
@@ -243,6 +248,8 @@ def test_an_interrupted_training_goes_on(here: Path) -> None:
     again = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert again.returncode == 1
     assert "go on with --resume" in again.stderr
+    other = inverseflow("denoise", "a.png", "--noise", "gaussian:sigma=5", *command[7:], "--resume")
+    assert "run with other settings (noise)" in other.output
     resumed = subprocess.run([*command, "--resume"], capture_output=True, text=True, check=False, env=environment)
     assert resumed.returncode == 0, resumed.stderr
     assert listing(here) == {"a.png", "a_denoised.png"}

@@ -58,7 +58,7 @@ Channels = Annotated[str | None, typer.Option(help="Only these channels: numbers
 DeviceOption = Annotated[Device, typer.Option(help="Where to compute.")]
 PresetOption = Annotated[
     Preset,
-    typer.Option(help="How thorough: fast for one image on a CPU, balanced for minutes on a GPU, best for hours."),
+    typer.Option(help="How thorough: fast for one image on a CPU, balanced for minutes on a GPU, best for more."),
 ]
 EstimateOption = Annotated[
     Estimate | None, typer.Option(help="mean: least error (default). flow: looks like clean data, as in the paper.")
@@ -104,9 +104,11 @@ def run(work: Callable[[], int]) -> None:
     except InverseflowError as error:
         code = _fail(error, 1)
     except KeyboardInterrupt:
-        code = _fail("interrupted; nothing was written. An interrupted training goes on with --resume.", 130)
+        code = _fail("interrupted; what was begun is not written. An interrupted training goes on with --resume.", 130)
     except OSError as error:
-        code = _fail(f"{error.strerror or error} ({error.filename or 'no file named'}); nothing was written.", 1)
+        code = _fail(
+            f"{error.strerror or error} ({error.filename or 'no file named'}); what was begun is not written.", 1
+        )
     raise typer.Exit(code)
 
 

@@ -18,13 +18,15 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from . import describe, imaging
 from .denoiser import TILE_OVERLAP, Denoiser
-from .errors import FileError, UsageError
+from .errors import FileError, InputError, UsageError
 from .io import Image, expand_paths, read, write
 from .noise import Noise
 from .noise.file import one_after_the_other
 from .outputs import forget, output_paths, page_of, refuse_existing, run_folder
 from .report import write_report
 from .train import choose_device
+
+DTYPES = (None, "same", "float32", "float64", "uint8", "uint16")
 
 
 @dataclass(frozen=True)
@@ -102,6 +104,7 @@ def train_model(options: Options) -> int:
 
 
 def denoise_files(options: Options) -> int:
+    check_options(options)
     paths = expand_paths(options.files)
     targets = output_paths(paths, options.output)
     pages = [page_of(target) for target in targets] if options.page else []
@@ -204,13 +207,26 @@ def plan(
     }
     if model is None:
         data = imaging.training_samples(imaging.Samples(image, spatial) for image in images)
-        lines |= describe.cost(data, noise, f"C{spatial}", options.preset, options.device, seconds_of(options.max_time))
+        lines |= describe.cost(
+            data, noise, f"C{spatial}", options.preset, options.device, seconds_of(options.max_time), options.steps
+        )
     if options.json:
         return options.finish({"plan": lines})
     for name, value in lines.items():
         options.say(f"{name:9} {', '.join(value) if isinstance(value, list) else value}")
     options.say("Nothing was done.")
     return 0
+
+
+def check_options(options: Options) -> None:
+    """What would only be noticed after the training."""
+    if options.dtype not in DTYPES:
+        raise UsageError(f"--dtype must be {', '.join(name for name in DTYPES if name)}, not {options.dtype}.")
+    if options.tile_size and options.tile_size < 3 * options.tile_overlap:
+        raise UsageError(
+            f"--tile-size {options.tile_size} leaves nothing beside an overlap of {options.tile_overlap}; take at "
+            f"least {3 * options.tile_overlap}, or a smaller --tile-overlap."
+        )
 
 
 def noise_of(options: Options) -> Noise:
@@ -224,7 +240,11 @@ def noise_of(options: Options) -> Noise:
 
 def open_image(path: Path, options: Options) -> Image:
     """The image with the channels that are wanted; its data stay in the file."""
-    image = read(path, axes=options.axes)
+    try:
+        image = read(path, axes=options.axes)
+        imaging.choose_dimensions(image, options.dim)
+    except InputError as error:  # what the file does not say, the command line must
+        raise UsageError(str(error)) from None
     if options.channels is None:
         return image
     names = {name: number for number, name in enumerate(image.channel_names)}

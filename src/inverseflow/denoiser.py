@@ -99,7 +99,8 @@ class Denoiser:
 
         def stage(name: str, title: str, start: nn.Module, loss: Loss, how: Settings, stage_seed: int) -> Fitted:
             where = Path(folder) / name if folder else None
-            common: dict[str, Any] = {"device": device, "resume": resume, "progress": progress}
+            what = {"noise": noise.to_dict(), "data": scaling.fingerprint, "samples": len(samples)}
+            common: dict[str, Any] = {"device": device, "resume": resume, "progress": progress, "identity": what}
             return fit(start, loss, data, how, seed=stage_seed, folder=where, title=title, **common)
 
         stages = {"flow": stage("flow", "recovering", model, chosen.loss, settings, seed)}

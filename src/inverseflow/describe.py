@@ -22,6 +22,7 @@ from .report import Report
 from .train import choose_device
 
 SCANNED = 2**24  # values that `info` looks at; of larger images every n-th plane
+CLIPPED = 0.002  # share of values at the lowest or highest above which they were cut off there
 SAME_VIEW = 0.9  # correlation of the 8 x 8 means of two frames above which they show one view
 
 
@@ -44,7 +45,8 @@ def facts(image: Image) -> dict[str, Any]:
         "channels": ", ".join(image.channel_names) or None,
         "dtype": str(image.source_dtype),
         "range": f"{low:g} to {high:g}" + ("" if values == np.prod(image.shape) else " (of a part)"),
-        "clipped": f"{100 * bottom:.3g} % at {low:g}, {100 * top:.3g} % at {high:g}",
+        "at_the_ends": f"{100 * bottom:.3g} % of the values at {low:g}, {100 * top:.3g} % at {high:g}"
+        + (": clipped" if max(bottom, top) > CLIPPED else ""),
         "repeated_frames": _repeats(image),
     }
     return {name: value for name, value in found.items() if value is not None}
@@ -66,7 +68,13 @@ def training(model: Denoiser) -> dict[str, Any]:
 
 
 def cost(
-    data: Sequence[Tensor], noise: Noise, axes: str, preset: str, device: str, max_seconds: float | None
+    data: Sequence[Tensor],
+    noise: Noise,
+    axes: str,
+    preset: str,
+    device: str,
+    max_seconds: float | None = None,
+    max_steps: int | None = None,
 ) -> dict[str, str]:
     """Time and memory of a training, from a few steps of it."""
     preset = choose_preset(preset, choose_device(device))
@@ -76,8 +84,9 @@ def cost(
         list(data), noise, axes=axes, preset=preset, settings=trial, estimate="flow", device=device, progress=False
     )
     rate = max(row["steps_per_second"] for row in model.history["flow"])
-    assert settings.steps is not None
-    seconds = min(1.5 * settings.steps / rate, max_seconds or np.inf)
+    steps = max_steps or settings.steps
+    assert steps is not None
+    seconds = min(1.5 * steps / rate, max_seconds or np.inf)
     parameters = count_parameters(model.flow)
     size = sum(x.numel() for x in data) * 4 + parameters * 4 * 8
     return {

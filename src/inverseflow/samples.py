@@ -38,6 +38,11 @@ class Scaling:
     def undo(self, y: Tensor) -> Tensor:
         return y * broadcast(self.scale, y) + broadcast(self.shift, y)
 
+    @property
+    def fingerprint(self) -> list[float]:
+        """Numbers that other data would not give."""
+        return [*self.shift.tolist(), *self.scale.tolist()]
+
     def carry(self, noise: Noise) -> Noise:
         """The noise of data units as the scaled data has it."""
         return Scaled(noise, self.shift, self.scale)

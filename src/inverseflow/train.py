@@ -99,10 +99,14 @@ def fit(
     device: str = "auto",
     folder: str | Path | None = None,
     resume: bool = False,
+    identity: dict[str, Any] | None = None,
     progress: bool = True,
     title: str = "training",
 ) -> Fitted:
-    """Train `model` in place and return its averaged copy. With a `folder`: checkpoints, metrics.jsonl, TensorBoard."""
+    """Train `model` in place and return its averaged copy. With a `folder`: checkpoints, metrics.jsonl, TensorBoard.
+
+    `identity` says in plain values what is trained; a checkpoint is not resumed into something else.
+    """
     fabric = launch(device, settings.precision)
     cuda = fabric.device.type == "cuda"
     model = model.to(fabric.device)
@@ -112,7 +116,7 @@ def fit(
     optimizer = torch.optim.AdamW(
         model.parameters(), lr=settings.lr, betas=(0.9, 0.99), weight_decay=settings.weight_decay, fused=True
     )
-    run = _Run(model, average, optimizer, fabric.device, seed, Path(folder) if folder else None, settings)
+    run = _Run(model, average, optimizer, fabric.device, seed, Path(folder) if folder else None, settings, identity)
     compiled: Any = torch.compile(model) if _compile_pays(settings, cuda) else model
     wrapped, optimizer = fabric.setup(compiled, optimizer)
     run.open(resume)
@@ -169,6 +173,7 @@ class _Run:
         seed: int,
         folder: Path | None,
         settings: Settings,
+        identity: dict[str, Any] | None,
     ) -> None:
         self.model, self.average, self.optimizer = model, average, optimizer
         self.folder, self.settings = folder, settings
@@ -178,6 +183,7 @@ class _Run:
         self.started = self.saved = time.monotonic()
         unimportant = ("seconds", "log_every", "checkpoint_seconds", "checkpoint_steps")
         self.identity = {k: v for k, v in asdict(settings).items() if k not in unimportant} | {"seed": seed}
+        self.identity |= identity or {}
 
     @property
     def elapsed(self) -> float:
