@@ -41,7 +41,6 @@ CORRELATED = ivf.CorrelatedGaussian.cosine(12.0, a=1.0)
 LOOKS = 5.0
 INSTALLING = (
     "pip install .",
-    "pip install torch --index-url https://download.pytorch.org/whl/cpu",
     "pip install '.[zarr]'",
     "pip install '.[bioio]'",
 )
