@@ -204,7 +204,6 @@ def test_bad_input_is_one_sentence_and_nothing_is_written(here: Path, name: str)
 
 def test_wrong_usage_is_code_2(here: Path) -> None:
     imwrite("a.png", noisy(40, 40).astype(np.uint8))
-    assert "What is the noise?" in inverseflow("denoise", "a.png").output
     assert "did you mean poisson?" in inverseflow("denoise", "a.png", "--noise", "poison:gain=1").output
     assert "names 3 axes, but the array has 2" in inverseflow("denoise", "a.png", *NOISE, "--axes", "ZYX").output
     assert "have no Z" in inverseflow("denoise", "a.png", *NOISE, "--dim", "3").output
@@ -213,8 +212,25 @@ def test_wrong_usage_is_code_2(here: Path) -> None:
     assert listing(here) == {"a.png"}
     assert "is not a time" in inverseflow("denoise", "a.png", *NOISE, "--max-time", "soon").output
     wrong = (("--axes", "ZYX"), ("--dim", "3"), ("--dtype", "banana"), ("--max-time", "soon"), ("--preset", "slow"))
-    for arguments in ((), ("--noise", "poison:gain=1"), *((*NOISE, *words) for words in wrong)):
+    for arguments in (("--noise", "poison:gain=1"), *((*NOISE, *words) for words in wrong)):
         assert inverseflow("denoise", "a.png", *arguments).exit_code == 2
+
+
+def test_the_noise_is_found_when_it_is_not_told(here: Path) -> None:
+    tifffile.imwrite("a.tif", noisy(256, 256))
+    found = inverseflow("noise", "a.tif", "-o", "noise.yaml", "--plot", "noise.png", "--json")
+    assert found.exit_code == 0, found.output
+    assert {"noise.yaml", "noise.png"} < listing(here)
+    result = inverseflow("denoise", "a.tif", "--steps", "2", "--device", "cpu", "--no-page")
+    assert result.exit_code == 0, result.output
+    assert "Found Gaussian(sigma=2" in result.output  # 20 and what it leans high
+    again = inverseflow("denoise", "a.tif", "--noise", "noise.yaml", *QUICK, "-o", "b.tif", "--no-page")
+    assert again.exit_code == 0, again.output
+    assert np.array_equal(tifffile.imread("b.tif"), tifffile.imread("a_denoised.tif"))
+    low = inverseflow("denoise", "a.tif", "--noise", "gaussian:sigma=10", *QUICK, "-o", "c.tif", "--no-page")
+    assert "% less noise than the images show" in low.output
+    np.save(here / "flat.npy", np.ones((64, 64)))
+    assert inverseflow("denoise", "flat.npy", *QUICK).exit_code == 2
 
 
 def test_page_again(here: Path) -> None:

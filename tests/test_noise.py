@@ -18,6 +18,7 @@ from inverseflow.noise import (
     UNIT,
     Clip,
     CorrelatedGaussian,
+    CorrelatedSignal,
     FunctionNoise,
     Gamma,
     Gaussian,
@@ -42,7 +43,7 @@ LEVELS = (0.05, 0.3, 0.8)
 
 def draws_at(noise: Noise, level: float, generator: torch.Generator, count: int = DRAWS) -> torch.Tensor:
     """(count,) independent draws of x1 given x0 = level; one pixel of each field, where the noise is correlated."""
-    if isinstance(noise, CorrelatedGaussian):
+    if isinstance(noise, CorrelatedGaussian | CorrelatedSignal):
         return noise.sample(torch.full((count, 1, 1, 1), level, dtype=torch.float64), generator=generator).flatten()
     return noise.sample(torch.full((count, 2), level, dtype=torch.float64), generator=generator)[:, 0]
 

@@ -6,6 +6,8 @@ from .errors import InverseflowError as InverseflowError
 from .errors import ModelFileError as ModelFileError
 from .errors import NoiseError as NoiseError
 from .errors import TrainingDiverged as TrainingDiverged
+from .estimate import NoiseEstimate as NoiseEstimate
+from .estimate import estimate_noise as estimate_noise
 from .io import Image as Image
 from .io import read as read
 from .io import write as write
@@ -21,6 +23,7 @@ from .nets import UNet as UNet
 from .noise import SDE as SDE
 from .noise import Clip as Clip
 from .noise import CorrelatedGaussian as CorrelatedGaussian
+from .noise import CorrelatedSignal as CorrelatedSignal
 from .noise import FunctionNoise as FunctionNoise
 from .noise import Gamma as Gamma
 from .noise import Gaussian as Gaussian

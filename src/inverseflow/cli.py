@@ -1,4 +1,4 @@
-"""The command: inverseflow info | train | denoise | report. Here is how they are asked for; `commands` does them.
+"""The command: inverseflow info | noise | train | denoise | report, how it is asked for; `commands` does the work.
 
 Exit codes: 0 done, 1 failed, 2 wrong usage, 3 done but the audit says do not trust it, 130 interrupted.
 """
@@ -50,9 +50,10 @@ Noise = Annotated[
     typer.Option(
         "--noise",
         help="What the instrument did, in data units: gaussian:sigma=10, poisson:gain=2,offset=100, or a YAML file. "
-        "Given several times, one acts after the other.",
+        "Given several times, one acts after the other. Without it, the noise is estimated.",
     ),
 ]
+Repeats = Annotated[str | None, typer.Option(help="The axis whose frames show one view, e.g. T; found by itself.")]
 Axes = Annotated[str | None, typer.Option(help="What the file's dimensions mean, letters of STCZYX, e.g. TZYX.")]
 Channels = Annotated[str | None, typer.Option(help="Only these channels: numbers from 0, or names, e.g. 0,2 or DAPI.")]
 DeviceOption = Annotated[Device, typer.Option(help="Where to compute.")]
@@ -119,7 +120,7 @@ def _fail(error: object, code: int) -> int:
 
 def _options(values: dict[str, Any]) -> Any:
     """The options of a command as one object; plain words instead of enumerations."""
-    from .commands import Options
+    from .options import Options
 
     plain: dict[str, Any] = {
         name: value.value if isinstance(value, StrEnum) else value for name, value in values.items()
@@ -146,6 +147,7 @@ def train(
         "model.safetensors"
     ),
     noise: Noise = None,
+    repeats: Repeats = None,
     axes: Axes = None,
     channels: Channels = None,
     dim: Dim = None,
@@ -182,6 +184,7 @@ def denoise(
         Path | None, typer.Option("--model", "-m", help="A trained model; without it, trains one.")
     ] = None,
     noise: Noise = None,
+    repeats: Repeats = None,
     axes: Axes = None,
     channels: Channels = None,
     dim: Dim = None,
@@ -208,6 +211,34 @@ def denoise(
         from .commands import denoise_files
 
         return denoise_files(_options(options))
+
+    run(work)
+
+
+@app.command("noise")
+def find(
+    files: Files,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write it as YAML, for --noise.")] = None,
+    repeats: Repeats = None,
+    family: Annotated[
+        str, typer.Option(help="auto, gaussian, poisson, poissongaussian, gamma, signaldependent or correlated.")
+    ] = "auto",
+    dark: Annotated[Path | None, typer.Option(help="Frames without light (T, Y, X).")] = None,
+    flat: Annotated[Path | None, typer.Option(help="Frames of even light (T, Y, X).")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Draw what was measured.")] = None,
+    axes: Axes = None,
+    seed: Seed = 0,
+    force: Force = False,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """What is the noise of these images? Learned from the images alone; repeated frames tell most."""
+    options = {k: v for k, v in locals().items() if k not in ("family", "dark", "flat", "plot")}
+
+    def work() -> int:
+        from .finding import find_noise
+
+        return find_noise(_options(options), family, plot, dark, flat)
 
     run(work)
 

@@ -9,7 +9,6 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,60 +16,15 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from . import describe, imaging
-from .denoiser import TILE_OVERLAP, Denoiser
+from .denoiser import Denoiser
 from .errors import FileError, InputError, UsageError
+from .finding import noise_of
 from .io import Image, expand_paths, read, write
 from .noise import Noise
-from .noise.file import one_after_the_other
+from .options import DTYPES, Options
 from .outputs import forget, output_paths, page_of, refuse_existing, run_folder
 from .report import write_report
 from .train import choose_device
-
-DTYPES = (None, "same", "float32", "float64", "uint8", "uint16")
-
-
-@dataclass(frozen=True)
-class Options:
-    """The command line, in plain values."""
-
-    files: list[str]
-    output: Path | None = None
-    model: Path | None = None
-    noise: list[str] | None = None
-    axes: str | None = None
-    channels: str | None = None
-    dim: int | None = None
-    preset: str = "auto"
-    estimate: str | None = None
-    dtype: str | None = None
-    device: str = "auto"
-    seed: int = 0
-    max_time: str | None = None
-    steps: int | None = None
-    resume: bool = False
-    tile_size: int | None = None
-    tile_overlap: int = TILE_OVERLAP
-    page: bool = True
-    force: bool = False
-    dry_run: bool = False
-    json: bool = False
-    quiet: bool = False
-    started: float = field(default_factory=time.monotonic)
-
-    def say(self, text: str) -> None:
-        if not self.quiet and not self.json:
-            Console(highlight=False, soft_wrap=True).print(text, markup=False)
-
-    @property
-    def bars(self) -> bool:
-        return not self.quiet and not self.json
-
-    def finish(self, result: dict[str, Any]) -> int:
-        if self.json:
-            sys.stdout.write(
-                json.dumps(result | {"seconds": round(time.monotonic() - self.started, 1)}, indent=2) + "\n"
-            )
-        return 0
 
 
 def show_info(files: Sequence[str], axes: str | None, *, as_json: bool) -> int:
@@ -93,7 +47,7 @@ def train_model(options: Options) -> int:
     refuse_existing([target], force=options.force)
     paths = expand_paths(options.files)
     images = [open_image(path, options) for path in paths]
-    noise = noise_of(options)
+    noise = noise_of(options, images)
     if options.dry_run:
         return plan(options, paths, [target], images, noise, None)
     model = learn(options, images, noise, target)
@@ -113,7 +67,7 @@ def denoise_files(options: Options) -> int:
     model = Denoiser.load(options.model, device=options.device) if options.model else None
     if model is not None and options.noise:
         raise UsageError("A model knows its noise; give either --model or --noise.")
-    noise = model.noise if model is not None else noise_of(options)
+    noise = model.noise if model is not None else noise_of(options, images)
     if options.dry_run:
         return plan(options, paths, [*targets, *pages], images, noise, model)
     if model is None:
@@ -227,15 +181,6 @@ def check_options(options: Options) -> None:
             f"--tile-size {options.tile_size} leaves nothing beside an overlap of {options.tile_overlap}; take at "
             f"least {3 * options.tile_overlap}, or a smaller --tile-overlap."
         )
-
-
-def noise_of(options: Options) -> Noise:
-    if not options.noise:
-        raise UsageError(
-            "What is the noise? Say for example --noise gaussian:sigma=10, --noise poisson:gain=2,offset=100 or "
-            "--noise poissongaussian:gain=2,sigma=3,offset=100, in the units of the data."
-        )
-    return one_after_the_other(options.noise)
 
 
 def open_image(path: Path, options: Options) -> Image:

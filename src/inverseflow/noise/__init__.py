@@ -10,6 +10,7 @@ from typing import Any
 from ..errors import NoiseError
 from .additive import CorrelatedGaussian, Gaussian
 from .base import POSITIVE, REAL, UNIT, Composition, Domain, Noise, Scaled
+from .correlated import CorrelatedSignal
 from .counting import Poisson, PoissonGaussian, SignalDependent
 from .diffusion import SDE, Jacobi
 from .function import FunctionNoise, Simulator, Unsaved
@@ -24,6 +25,7 @@ __all__ = [
     "Clip",
     "Composition",
     "CorrelatedGaussian",
+    "CorrelatedSignal",
     "Domain",
     "FunctionNoise",
     "Gamma",
@@ -64,7 +66,8 @@ SPOKEN: dict[str, Maker] = {kind.__name__.lower(): kind for kind in NUMBERS_ALON
     "cosine": CorrelatedGaussian.cosine
 }
 """The noises that numbers alone describe, by the names that text may use."""
-STORED: dict[str, Maker] = {kind.__name__.lower(): kind for kind in (*NUMBERS_ALONE, CorrelatedGaussian, Unsaved)}
+WITH_ARRAYS = (CorrelatedGaussian, CorrelatedSignal)
+STORED: dict[str, Maker] = {kind.__name__.lower(): kind for kind in (*NUMBERS_ALONE, *WITH_ARRAYS, Unsaved)}
 """The noises that a file may hold."""
 
 

@@ -1,0 +1,143 @@
+"""What was found: the noise, how sure it is, and the measurements behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import yaml
+
+from ..errors import FileError, NoiseError
+from ..noise import Clip, Noise, Quantise, from_dict
+from ..noise.base import stages
+from .calibration import Calibration
+from .levels import Levels
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Array = np.ndarray[Any, Any]
+_ARRAYS = ("spectrum", "autocorrelation")
+
+
+@dataclass(frozen=True, eq=False)
+class NoiseEstimate:
+    """The result of `estimate_noise`.
+
+    `noise` is what to train with: `raw`, the estimate itself, with its standard deviation times 1 + `lean`. Arrays of
+    `std_curve` (levels, sd) and `interval` (low, high) have shape (n,), or (C, n) for C > 1 channels; they belong to
+    `raw`. `measured` holds the bins (levels, sd) of each channel. `autocorrelation` has lag 0 at its centre and
+    `spectrum` its zero frequency first, mean 1; both are None where the images are too small for them.
+    """
+
+    noise: Noise
+    raw: Noise
+    lean: float
+    family: str
+    method: str
+    scores: Mapping[str, float]
+    std_curve: tuple[Array, Array]
+    interval: tuple[Array, Array]
+    measured: tuple[tuple[Array, Array], ...] = ()
+    spectrum: Array | None = None
+    autocorrelation: Array | None = None
+    lag1: tuple[float, float] | None = None
+    levels: tuple[Levels, ...] = ()
+    calibration: Calibration | None = field(default=None, repr=False)
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def camera(self) -> Noise:
+        """`noise`, then the clipping and rounding that the images show, where they show it in every channel alike."""
+        result, levels = self.noise, self.levels[0] if len(set(self.levels)) == 1 else Levels()
+        if levels.low is not None or levels.high is not None:
+            low = -1e30 if levels.low is None else levels.low
+            result = result.then(Clip(low, 1e30 if levels.high is None else levels.high))
+        return result.then(Quantise(levels.step)) if levels.step else result
+
+    def __str__(self) -> str:
+        low, high = (float(np.median(bound / self.std_curve[1])) - 1 for bound in self.interval)
+        spread = f"sd {100 * low:+.1f} to {100 * high:+.1f} %, leans {100 * self.lean:+.1f} %"
+        return f"{_text(self.noise)}, {self.family}, from {self.method} ({spread})"
+
+    def plot(self) -> Figure:
+        """Measured sd and the fitted curve with its interval; beside it the correlation between pixels."""
+        from .plot import draw
+
+        return draw(self)
+
+    def to_yaml(self, path: str | Path) -> None:
+        """A file that `--noise` reads, with the measurements behind the noise for people and for `from_yaml`."""
+        Path(path).write_text(yaml.safe_dump(self._plain(), sort_keys=False, default_flow_style=None), encoding="utf-8")
+
+    @classmethod
+    def from_yaml(cls, path: str | Path) -> NoiseEstimate:
+        """What `to_yaml` wrote, without the calibration maps."""
+        try:
+            d = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+            return cls(
+                noise=from_dict(d["noise"]),
+                raw=from_dict(d["raw"]),
+                std_curve=_pair(d["std_curve"]),
+                interval=_pair(d["interval"]),
+                measured=tuple(_pair(pair) for pair in d["measured"]),
+                lag1=tuple(d["lag1"]) if d["lag1"] else None,
+                levels=tuple(Levels(**level) for level in d["levels"]),
+                warnings=tuple(d["warnings"]),
+                spectrum=_array(d["spectrum"]),
+                autocorrelation=_array(d["autocorrelation"]),
+                lean=d["lean"],
+                family=d["family"],
+                method=d["method"],
+                scores=d["scores"],
+            )
+        except OSError as error:
+            raise FileError(f"The noise file {path} cannot be read ({error.strerror}); check its name.") from error
+        except (yaml.YAMLError, UnicodeDecodeError, KeyError, TypeError, ValueError, AttributeError) as error:
+            raise NoiseError(
+                f"{path} was not written by NoiseEstimate.to_yaml; read its noise with --noise, or estimate again."
+            ) from error
+
+    def _plain(self) -> dict[str, Any]:
+        return {
+            "noise": self.noise.to_dict(),
+            "family": self.family,
+            "method": self.method,
+            "lean": self.lean,
+            "raw": self.raw.to_dict(),
+            "warnings": list(self.warnings),
+            "scores": {name: round(score, 3) for name, score in self.scores.items()},
+            "lag1": None if self.lag1 is None else [round(lag, 4) for lag in self.lag1],
+            "levels": [vars(level) for level in self.levels],
+            "std_curve": [part.tolist() for part in self.std_curve],
+            "interval": [part.tolist() for part in self.interval],
+            "measured": [[part.tolist() for part in pair] for pair in self.measured],
+        } | {name: None if (a := getattr(self, name)) is None else np.round(a, 5).tolist() for name in _ARRAYS}
+
+
+def _array(lists: Any) -> Array | None:
+    return None if lists is None else np.asarray(lists, float)
+
+
+def _pair(lists: Any) -> tuple[Array, Array]:
+    first, second = lists
+    return np.asarray(first, float), np.asarray(second, float)
+
+
+def _text(noise: Noise) -> str:
+    """PoissonGaussian(gain=2, sigma=3, offset=0); arrays by their size."""
+    words = []
+    for stage in stages(noise):
+        values = {name: np.asarray(value) for name, value in stage.to_dict().items() if name != "kind"}
+        shown = [f"{name}={_number(value)}" for name, value in values.items() if value.dtype.kind in "if"]
+        words.append(f"{type(stage).__name__}({', '.join(shown)})")
+    return " then ".join(words)
+
+
+def _number(value: Array) -> str:
+    if value.size > 4:
+        return f"{' x '.join(map(str, value.shape))} values"
+    return f"{float(value):.4g}" if not value.ndim else "[" + ", ".join(f"{v:.4g}" for v in value.ravel()) + "]"

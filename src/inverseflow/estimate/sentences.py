@@ -1,0 +1,92 @@
+"""What a user should know about an estimate, in sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from .calibration import Calibration
+from .channel import Channel
+from .families import Law
+
+Array = np.ndarray[Any, Any]
+FEW_FLAT = 0.05
+TOO_FEW_BLOCKS = 20
+CLOSE = 2.0
+UNSURE = 0.2
+
+
+def sentences(
+    measured: Sequence[Channel | None],
+    laws: Sequence[Law],
+    candidates: Sequence[dict[str, Law]],
+    best: str,
+    asked: str,
+    correlated: bool,
+    calibration: Calibration | None,
+    unsure: float,
+) -> tuple[str, ...]:
+    """`unsure`: half the width of the interval, relative to the sd."""
+    said = []
+    if unsure > UNSURE:
+        said.append(f"The sd is uncertain by {100 * unsure:.0f} %; give more images, or repeated frames of one view.")
+    found = [channel for channel in measured if channel is not None]
+    for number, channel in enumerate(measured):
+        name = f"Channel {number}" if len(measured) > 1 else "The data"
+        said += [f"{name} is constant or clipped throughout; its noise is taken to be that of the others."] * (
+            channel is None
+        )
+        said += _of_channel(name, channel) if channel is not None else []
+    if correlated and asked not in ("auto", "correlated"):
+        lag = max((max(c.spectrum.lag1, key=abs) for c in found if c.spectrum), key=abs, default=0.0)
+        said.append(f"Neighbouring pixels correlate by {lag:.2f}, but {asked} noise was asked for; try correlated.")
+    if correlated and not found[0].repeats:
+        said.append("Correlation over more than 12 pixels, and along Z, cannot be told from the image and is left out.")
+    if calibration is None:
+        said += _of_family(best, laws, candidates, asked)
+    elif (hot := int(calibration.hot.sum())) > 0:
+        said.append(f"{hot} hot pixels have more than 5 times the typical read noise; leave them out with a mask.")
+    return tuple(dict.fromkeys(said))
+
+
+def _of_channel(name: str, channel: Channel) -> list[str]:
+    said = []
+    curve, levels = channel.curve, channel.levels
+    sd = float(np.sqrt(np.median(curve.variance)))
+    if channel.moved:
+        said.append(f"{name} moves between frames, so the frames were not used as repeats of one view.")
+    if not channel.repeats and not channel.correlated and curve.flat < FEW_FLAT:
+        said.append(f"{name} has few flat regions ({100 * curve.flat:.1f} % of its blocks); the estimate may be high.")
+    if curve.freedom.sum() < TOO_FEW_BLOCKS * 21:
+        said.append(f"{name} is small; the estimate rests on very few blocks.")
+    if channel.spectrum is None:
+        said.append(f"{name} is too small to test for correlated noise (it needs 32 x 32); white noise is assumed.")
+    if levels.low is not None or levels.high is not None:
+        at = " and ".join(f"{level:g}" for level in (levels.low, levels.high) if level is not None)
+        said.append(f"{name} has {100 * levels.share:.2g} % of its pixels at {at}, as if clipped; these are left out.")
+    if levels.step and sd < levels.step:
+        said.append(f"{name} is rounded to steps of {levels.step:g}, more than its noise; the estimate includes it.")
+    return said
+
+
+def _of_family(best: str, laws: Sequence[Law], candidates: Sequence[dict[str, Law]], asked: str) -> list[str]:
+    said = []
+    total = {
+        name: sum(c[name].score for c in candidates) for name in candidates[0] if all(name in c for c in candidates)
+    }
+    close = [name for name in total if name != best and total[name] < total[best] + CLOSE]
+    if asked == "auto" and close:
+        said.append(
+            f"The curve fits {best} and {', '.join(close)} about equally well; declare the family if you know it."
+        )
+    offset = laws[0].values.get("offset", 0.0)
+    if best == "poissongaussian":
+        said.append(
+            f"An offset and read noise look alike in the curve: {'offset' if offset else 'read noise'} is assumed; "
+            "pass dark frames or declare the offset if you know it."
+        )
+    if best == "gamma":
+        said.append("Gamma is assumed; Rayleigh noise has the same curve and must be declared.")
+    return said
