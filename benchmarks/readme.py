@@ -48,9 +48,8 @@ def synthetic() -> list[str]:
             f"| 8 gaussians, {name.upper()}: error of map; mean | {share(a, 'rmse')}; {share(b, 'rmse')} of the noisy"
             f" points' | `{eight[0]['conditions']['command']}` and seeds 1, 2 |"
         )
-        lines.append(
-            f"| energy distance of map; mean | {share(a, 'energy_distance')}; {share(b, 'energy_distance')} | the same |"
-        )
+        distances = "; ".join(share(estimate, "energy_distance") for estimate in (a, b))
+        lines.append(f"| energy distance of map; mean | {distances} | the same |")
     lines.append(f"| of a map that is told the 8 places | {share('told_the_places', 'energy_distance')} | the same |")
     step, denoise = (
         sum(run[f"icm_faster_{what}"] for run in eight) / len(eight) for what in ("per_step", "to_denoise")
@@ -65,6 +64,14 @@ def synthetic() -> list[str]:
             f"| Navier-Stokes turned back, {family} flows | {100 * r['ratio']:.0f} % of the error of doing nothing,"
             f" test fields | `{r['conditions']['command']}` |"
         )
+    new = {k.removeprefix("energy_distance_"): v for k, v in load("generate_clean").items() if k != "conditions"}
+    ratio = {name: 100 * value / new["noisy_data"] for name, value in new.items()}
+    lines.append(
+        f"| new clean points from noisy ones: energy distance, one pass; five | {ratio['generated_clean']:.0f} %;"
+        f" {ratio['generated_clean_five_passes']:.0f} % of the noisy points' (a generator of noisy points:"
+        f" {ratio['generated_from_noisy']:.0f} %; {ratio['generated_from_noisy_five_passes']:.0f} %) |"
+        f" `{load('generate_clean')['conditions']['command']}` |"
+    )
     return lines
 
 

@@ -68,7 +68,7 @@ def main() -> None:
         "noisy data (all that was seen)": noisy,
         "new clean points, one pass": new_clean,
         "five passes": new_clean5,
-        "same generator on the noisy data, five passes": new_noisy5,
+        "the same on the noisy data, five passes": new_noisy5,
     }
     figure, axes = plt.subplots(1, 4, figsize=(16.8, 4.4), layout="constrained")
     for axis, (title, points) in zip(axes, panels.items(), strict=True):

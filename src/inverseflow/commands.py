@@ -30,7 +30,7 @@ from .train import choose_device
 def show_info(files: Sequence[str], axes: str | None, *, as_json: bool) -> int:
     rows = []
     for path in expand_paths(files):
-        facts = describe.facts(read(path, axes=axes))
+        facts = describe.facts(understand(path, axes))
         rows.append({"file": str(path), **facts})
         if not as_json:
             console = Console(highlight=False, soft_wrap=True)
@@ -183,13 +183,19 @@ def check_options(options: Options) -> None:
         )
 
 
+def understand(path: Path, axes: str | None, dim: int | None = None) -> Image:
+    """Read a file. What it does not say, the command line must."""
+    try:
+        image = read(path, axes=axes)
+        imaging.choose_dimensions(image, dim)
+    except InputError as error:
+        raise UsageError(str(error)) from None
+    return image
+
+
 def open_image(path: Path, options: Options) -> Image:
     """The image with the channels that are wanted; its data stay in the file."""
-    try:
-        image = read(path, axes=options.axes)
-        imaging.choose_dimensions(image, options.dim)
-    except InputError as error:  # what the file does not say, the command line must
-        raise UsageError(str(error)) from None
+    image = understand(path, options.axes, options.dim)
     if options.channels is None:
         return image
     names = {name: number for number, name in enumerate(image.channel_names)}

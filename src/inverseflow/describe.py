@@ -158,8 +158,9 @@ def _curve(model: Denoiser, after: Image) -> tuple[np.ndarray, np.ndarray] | Non
 
 def _spectrum(noise: Noise) -> np.ndarray | None:
     for stage in stages(noise):
-        if isinstance(stage, CorrelatedGaussian) and stage.kernel.ndim == 2:
-            power: np.ndarray = torch.fft.fft2(stage.kernel, s=(64, 64)).abs().square().numpy()
+        kernel = getattr(stage, "kernel", None)
+        if kernel is not None and kernel.ndim == 2:
+            power: np.ndarray = torch.fft.fft2(kernel, s=(64, 64)).abs().square().numpy()
             return power
     return None
 
