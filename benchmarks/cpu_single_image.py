@@ -24,44 +24,12 @@ from benchmarks.common import RESULTS, write_result
 from inverseflow.metrics import psnr
 
 SAMPLES = ("Confocal_BPAE_G", "TwoPhoton_MICE", "WideField_BPAE_R", "Confocal_BPAE_R", "WideField_BPAE_G")
-REACH = 24  # pixels over which the noise of a wide-field camera is allowed to be correlated
 
 
 def load(data: Path, sample: str) -> tuple[np.ndarray, np.ndarray]:
     """The four captures and the average of 50."""
     captures = np.stack([imread(data / "raw" / f"{sample}_{number}.png") for number in (1, 2, 3, 4)])
     return captures.astype(np.float64), imread(data / "gt" / f"{sample}_1.png").astype(np.float64)
-
-
-def measured_noise(captures: np.ndarray, sample: str) -> ivf.Noise:
-    """From captures of one view: their spectrum for the wide-field camera, the line var = a mean + b for the others."""
-    if sample.startswith("WideField"):
-        residual = captures - captures.mean(0)
-        residual -= residual.mean((1, 2), keepdims=True)
-        count, size = len(captures), residual[0].size
-        power = (np.abs(np.fft.fft2(residual)) ** 2).mean(0) * count / (count - 1) / size
-        lag = np.minimum(np.arange(residual.shape[1]), residual.shape[1] - np.arange(residual.shape[1]))
-        fade = np.clip(1 - lag / REACH, 0, 1)
-        covariance = np.fft.ifft2(power).real * fade[:, None] * fade
-        spectrum = np.maximum(np.fft.fft2(covariance).real, 0)
-        return ivf.CorrelatedGaussian.from_spectrum(float(np.sqrt(covariance[0, 0])), spectrum)
-    gain, intercept = noise_line(captures)
-    if intercept < 0:  # signal and noise both vanish at the pedestal; a trace of read-out noise allows values below it
-        return ivf.PoissonGaussian(gain, 0.1, offset=-intercept / gain)
-    return ivf.PoissonGaussian(gain, float(np.sqrt(intercept)))
-
-
-def noise_line(captures: np.ndarray, bins: int = 40) -> tuple[float, float]:
-    """Slope and intercept of variance against mean, from two captures of the same brightness."""
-    first, second = captures[0], captures[1] * captures[0].mean() / captures[1].mean()
-    mean, variance = ((first + second) / 2).ravel(), ((first - second) ** 2 / 2).ravel()
-    edges = np.quantile(mean, np.linspace(0, 1, bins + 1))
-    place = np.clip(np.searchsorted(edges, mean, side="right") - 1, 0, bins - 1)
-    count = np.bincount(place, minlength=bins)
-    keep = count > 100
-    x, y = (np.bincount(place, values, bins)[keep] / count[keep] for values in (mean, variance))
-    slope, intercept = np.polyfit(x, y, 1, w=np.sqrt(count[keep]) / np.maximum(y, 0.1))
-    return float(slope), float(intercept)
 
 
 def score(result: np.ndarray, truth: np.ndarray) -> dict[str, float]:
@@ -121,11 +89,12 @@ def bm3d(noisy: np.ndarray, noise: ivf.Noise, truth: np.ndarray) -> np.ndarray:
 
     if not hasattr(np, "trapz"):
         setattr(np, "trapz", np.trapezoid)  # noqa: B010  # bm3d 4.0.3 still asks for the old name
-    if isinstance(noise, ivf.CorrelatedGaussian):
+    if isinstance(noise, ivf.CorrelatedGaussian | ivf.CorrelatedSignal):
         kernel = np.asarray(noise.kernel)
+        sd = float(noise.std(torch.from_numpy(noisy)[None, None]).square().mean().sqrt())
         padded = np.zeros(noisy.shape)
         padded[: kernel.shape[0], : kernel.shape[1]] = kernel
-        spectrum = np.abs(np.fft.fft2(padded)) ** 2 * float(noise.sigma) ** 2 * noisy.size
+        spectrum = np.abs(np.fft.fft2(padded)) ** 2 * sd**2 * noisy.size
         return np.asarray(run(noisy, spectrum))
     assert isinstance(noise, ivf.PoissonGaussian)
     gain, sigma, offset = (float(value) for value in (noise.gain, noise.sigma, noise.offset))
@@ -157,8 +126,9 @@ def main() -> None:
     table: dict[str, Any] = {}
     for sample in arguments.samples.split(","):
         captures, truth = load(arguments.data, sample)
-        noise = measured_noise(captures[1:], sample)
-        table[sample] = {"input": score(captures[0], truth)}
+        found = ivf.estimate_noise(captures[1:], axes="TYX", repeats="T")
+        noise = found.noise
+        table[sample] = {"noise": str(found), "input": score(captures[0], truth)}
         for name in arguments.methods.split(","):
             started = time.perf_counter()
             try:
