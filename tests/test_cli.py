@@ -299,3 +299,19 @@ def test_help_and_completion_need_no_torch() -> None:
     assert completed.stdout.split() == ["denoise"]
     version = subprocess.run([str(command), "--version"], capture_output=True, text=True, check=True)
     assert version.stdout.strip() == f"inverseflow {ivf.__version__}"
+
+
+def test_the_page_of_a_large_plane_shows_its_middle(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("inverseflow.describe.SHOWN", 32)
+    data = noisy(3, 80, 50)
+    tifffile.imwrite("a.tif", data, imagej=True, metadata={"axes": "TYX"})
+    from inverseflow import describe
+
+    image = ivf.read("a.tif")
+    page = describe.report("a.tif", image, image, None, "inverseflow")
+    assert page.before.shape == (3, 32, 32)
+    assert np.array_equal(page.before[1], data[1, 24:56, 9:41])
+    assert np.array_equal(page.before[2, 3:5, ::2], data[2, 27:29, 9:41:2])
+    assert np.array_equal(page.before[..., 0], data[:, 24:56, 9])
+    assert page.facts["shown"] == "the middle 3 x 32 x 32 of 3 x 80 x 50"
+    assert inverseflow("report", "a.tif", "a.tif", "-o", "a.html").exit_code == 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from .recipe import PRESETS, choose_preset
 from .report import Report
 from .train import choose_device
 
+SHOWN = 4096  # pixels; of a larger plane the page shows the middle
 SCANNED = 2**24  # values that `info` looks at; of larger images every n-th plane
 CLIPPED = 0.002  # share of values at the lowest or highest above which they were cut off there
 SAME_VIEW = 0.9  # correlation of the 8 x 8 means of two frames above which they show one view
@@ -98,15 +99,19 @@ def cost(
 
 
 def report(title: str, before: Image, after: Image, model: Denoiser | None, command: str) -> Report:
-    """The page of a result."""
+    """The page of a result; of planes too large for memory, their middle."""
+    window = _middle(before)
     made = {
         "command": command,
         "inverseflow": __version__,
         "torch": torch.__version__,
         "python": platform.python_version(),
     }
+    if window.smaller:
+        made["shown"] = f"the middle {' x '.join(map(str, window.shape))} of {' x '.join(map(str, before.shape))}"
+    pictures = (window.of(before.data), window.of(after.data))
     if model is None:
-        return Report(title, before.data, after.data, before.axes, **_image_words(before), facts=made)
+        return Report(title, *pictures, before.axes, **_image_words(before), facts=made)
     d = model.description
     made |= {
         "estimate": str(d["estimate"]),
@@ -119,8 +124,7 @@ def report(title: str, before: Image, after: Image, model: Denoiser | None, comm
     }
     return Report(
         title,
-        before.data,
-        after.data,
+        *pictures,
         before.axes,
         **_image_words(before),
         noise=noise_text(model.noise),
@@ -130,6 +134,43 @@ def report(title: str, before: Image, after: Image, model: Denoiser | None, comm
         history=model.history,
         facts=made,
     )
+
+
+@dataclass(frozen=True)
+class _Window:
+    """A part of an array, still unread: a slice per axis."""
+
+    places: tuple[slice, ...]
+    shape: tuple[int, ...]
+    smaller: bool
+
+    def of(self, data: Any) -> Any:
+        return _Part(data, self) if self.smaller else data
+
+
+class _Part:
+    def __init__(self, data: Any, window: _Window) -> None:
+        self._data, self._window = data, window
+        self.shape, self.dtype = window.shape, data.dtype
+
+    def __getitem__(self, key: Any) -> np.ndarray:
+        keys = list(key) if isinstance(key, tuple) else [key]
+        if Ellipsis in keys:
+            at = keys.index(Ellipsis)
+            keys[at : at + 1] = [slice(None)] * (len(self.shape) - len(keys) + 1)
+        keys += [slice(None)] * (len(self.shape) - len(keys))
+        places = []
+        for wanted, place in zip(keys, self._window.places, strict=True):
+            there = range(place.start, place.stop)[wanted]
+            places.append(slice(there.start, there.stop, there.step) if isinstance(there, range) else there)
+        return np.asarray(self._data[tuple(places)])
+
+
+def _middle(image: Image) -> _Window:
+    sizes = [min(n, SHOWN) if letter in "YX" else n for letter, n in zip(image.axes, image.shape, strict=True)]
+    starts = [(n - size) // 2 for n, size in zip(image.shape, sizes, strict=True)]
+    places = tuple(slice(start, start + size) for start, size in zip(starts, sizes, strict=True))
+    return _Window(places, tuple(sizes), tuple(sizes) != image.shape)
 
 
 def _image_words(image: Image) -> dict[str, Any]:
