@@ -21,6 +21,7 @@ from .errors import FileError, InputError, UsageError
 from .finding import noise_of
 from .io import Image, expand_paths, read, write
 from .noise import Noise
+from .noise.words import in_words
 from .options import DTYPES, Options
 from .outputs import forget, output_paths, page_of, refuse_existing, run_folder
 from .report import write_report
@@ -103,8 +104,7 @@ def learn(options: Options, images: Sequence[Image], noise: Noise, target: Path)
             )
         shutil.rmtree(folder)
     options.say(
-        f"Learning from {len(data)} sample{'s'[: len(data) > 1]} of {spatial} ({why}).\n"
-        f"Noise: {describe.noise_text(noise)}."
+        f"Learning from {len(data)} sample{'s'[: len(data) > 1]} of {spatial} ({why}).\nNoise: {in_words(noise)}."
     )
     return Denoiser.train(
         data,
@@ -154,9 +154,11 @@ def plan(
     """What would be done. The time is measured on a few training steps, of which nothing is kept."""
     lines: dict[str, Any] = {"read": [str(p) for p in paths], "write": [str(t) for t in targets]}
     spatial, why = imaging.choose_dimensions(images[0], options.dim)
+    if model is not None:
+        spatial, why = model.axes.removeprefix("C"), "as the model was trained"
     lines |= {
         "denoise": f"{spatial} ({why})",
-        "noise": describe.noise_text(noise),
+        "noise": in_words(noise),
         "device": choose_device(options.device),
     }
     if model is None:

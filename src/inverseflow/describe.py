@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,9 +14,11 @@ from torch import Tensor
 from . import __version__
 from .denoiser import Denoiser
 from .io import Image
+from .io.lazy import LazyArray
 from .nets import count_parameters
 from .noise import CorrelatedGaussian, Noise
 from .noise.base import Composition, stages
+from .noise.words import in_words
 from .recipe import PRESETS, choose_preset
 from .report import Report
 from .train import choose_device
@@ -53,19 +55,9 @@ def facts(image: Image) -> dict[str, Any]:
     return {name: value for name, value in found.items() if value is not None}
 
 
-def noise_text(noise: Noise) -> str:
-    """One line: PoissonGaussian(gain=2, sigma=3), Poisson(gain=2) then Gaussian(sigma=1)."""
-    words = []
-    for stage in stages(noise):
-        plain = {k: v for k, v in stage.to_dict().items() if k != "kind" and v is not None}
-        shown = ", ".join(f"{k}={_short(v)}" for k, v in plain.items())
-        words.append(f"{type(stage).__name__}({shown})")
-    return " then ".join(words)
-
-
 def training(model: Denoiser) -> dict[str, Any]:
     keys = ("method", "estimate", "seed", "steps")
-    return {"noise": noise_text(model.noise)} | {key: model.description[key] for key in keys}
+    return {"noise": in_words(model.noise)} | {key: model.description[key] for key in keys}
 
 
 def cost(
@@ -100,16 +92,17 @@ def cost(
 
 def report(title: str, before: Image, after: Image, model: Denoiser | None, command: str) -> Report:
     """The page of a result; of planes too large for memory, their middle."""
-    window = _middle(before)
+    pictures = (before.data, after.data)
     made = {
         "command": command,
         "inverseflow": __version__,
         "torch": torch.__version__,
         "python": platform.python_version(),
     }
-    if window.smaller:
-        made["shown"] = f"the middle {' x '.join(map(str, window.shape))} of {' x '.join(map(str, before.shape))}"
-    pictures = (window.of(before.data), window.of(after.data))
+    middle = _Middle(before.data, before.axes)
+    if middle.shape != before.shape:
+        made["shown"] = f"the middle {' x '.join(map(str, middle.shape))} of {' x '.join(map(str, before.shape))}"
+        pictures = (middle, _Middle(after.data, after.axes))
     if model is None:
         return Report(title, *pictures, before.axes, **_image_words(before), facts=made)
     d = model.description
@@ -127,7 +120,7 @@ def report(title: str, before: Image, after: Image, model: Denoiser | None, comm
         *pictures,
         before.axes,
         **_image_words(before),
-        noise=noise_text(model.noise),
+        noise=in_words(model.noise),
         noise_formula=_formula(model.noise),
         noise_curve=_curve(model, after),
         noise_spectrum=_spectrum(model.noise),
@@ -136,41 +129,17 @@ def report(title: str, before: Image, after: Image, model: Denoiser | None, comm
     )
 
 
-@dataclass(frozen=True)
-class _Window:
-    """A part of an array, still unread: a slice per axis."""
+class _Middle(LazyArray):
+    """The middle of every plane of an array, at most SHOWN pixels wide and high, still unread."""
 
-    places: tuple[slice, ...]
-    shape: tuple[int, ...]
-    smaller: bool
+    def __init__(self, data: Any, axes: str) -> None:
+        self._data, self.dtype = data, data.dtype
+        self.shape = tuple(min(n, SHOWN) if letter in "YX" else n for letter, n in zip(axes, data.shape, strict=True))
+        self._first = [(n - shown) // 2 for n, shown in zip(data.shape, self.shape, strict=True)]
 
-    def of(self, data: Any) -> Any:
-        return _Part(data, self) if self.smaller else data
-
-
-class _Part:
-    def __init__(self, data: Any, window: _Window) -> None:
-        self._data, self._window = data, window
-        self.shape, self.dtype = window.shape, data.dtype
-
-    def __getitem__(self, key: Any) -> np.ndarray:
-        keys = list(key) if isinstance(key, tuple) else [key]
-        if Ellipsis in keys:
-            at = keys.index(Ellipsis)
-            keys[at : at + 1] = [slice(None)] * (len(self.shape) - len(keys) + 1)
-        keys += [slice(None)] * (len(self.shape) - len(keys))
-        places = []
-        for wanted, place in zip(keys, self._window.places, strict=True):
-            there = range(place.start, place.stop)[wanted]
-            places.append(slice(there.start, there.stop, there.step) if isinstance(there, range) else there)
-        return np.asarray(self._data[tuple(places)])
-
-
-def _middle(image: Image) -> _Window:
-    sizes = [min(n, SHOWN) if letter in "YX" else n for letter, n in zip(image.axes, image.shape, strict=True)]
-    starts = [(n - size) // 2 for n, size in zip(image.shape, sizes, strict=True)]
-    places = tuple(slice(start, start + size) for start, size in zip(starts, sizes, strict=True))
-    return _Window(places, tuple(sizes), tuple(sizes) != image.shape)
+    def read_box(self, start: tuple[int, ...], stop: tuple[int, ...]) -> np.ndarray:
+        box = zip(self._first, start, stop, strict=True)
+        return np.asarray(self._data[tuple(slice(first + a, first + b) for first, a, b in box)])
 
 
 def _image_words(image: Image) -> dict[str, Any]:
@@ -238,12 +207,3 @@ def _repeats(image: Image) -> str | None:
         return None
     correlation = float(np.corrcoef(first, last)[0, 1])
     return f"{'yes, one view' if correlation > SAME_VIEW else 'no'} (first and last correlate {correlation:.3f})"
-
-
-def _short(value: Any) -> str:
-    if isinstance(value, float | int) and not isinstance(value, bool):
-        return f"{value:.4g}"
-    if isinstance(value, list):
-        array = np.asarray(value, dtype=object)
-        return f"array of {' x '.join(map(str, np.shape(value)))}" if array.size > 4 else str(value)
-    return str(value)

@@ -22,6 +22,7 @@ from . import tiling
 from .denoiser import TILE_OVERLAP, Denoiser
 from .errors import InputError
 from .io import Image
+from .io.lazy import LazyArray
 from .samples import check_finite
 
 IN_MEMORY = 2**28  # bytes of a result that are kept in memory; more goes to a scratch file
@@ -63,26 +64,19 @@ def select_channels(image: Image, channels: Sequence[int]) -> Image:
     return image.replace(_Chosen(image.data, image.axes.index("C"), channels), channel_names=names)
 
 
-class _Chosen:
-    """An array of which only some places along one axis are there; indexing with whole numbers and slices."""
+class _Chosen(LazyArray):
+    """An array of which only some places along one axis are there."""
 
     def __init__(self, data: Any, axis: int, chosen: Sequence[int]) -> None:
         self._data, self._axis, self._chosen = data, axis, list(chosen)
         self.shape = (*data.shape[:axis], len(self._chosen), *data.shape[axis + 1 :])
         self.dtype = data.dtype
 
-    def __getitem__(self, key: Any) -> np.ndarray[Any, Any]:
-        keys = list(key) if isinstance(key, tuple) else [key]
-        if Ellipsis in keys:
-            at = keys.index(Ellipsis)
-            keys[at : at + 1] = [slice(None)] * (len(self.shape) - len(keys) + 1)
-        keys += [slice(None)] * (len(self.shape) - len(keys))
-        wanted = keys[self._axis]
-        before, after = keys[: self._axis], keys[self._axis + 1 :]
-        if not isinstance(wanted, slice):
-            return np.asarray(self._data[(*before, self._chosen[wanted], *after)])
-        parts = [np.asarray(self._data[(*before, place, *after)]) for place in self._chosen[wanted]]
-        return np.stack(parts, axis=sum(isinstance(k, slice) for k in before))
+    def read_box(self, start: tuple[int, ...], stop: tuple[int, ...]) -> np.ndarray[Any, Any]:
+        box = [slice(a, b) for a, b in zip(start, stop, strict=True)]
+        before, after = box[: self._axis], box[self._axis + 1 :]
+        chosen = self._chosen[box[self._axis]]
+        return np.stack([np.asarray(self._data[(*before, place, *after)]) for place in chosen], axis=self._axis)
 
 
 class Samples:

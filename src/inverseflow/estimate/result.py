@@ -12,7 +12,7 @@ import yaml
 
 from ..errors import FileError, NoiseError
 from ..noise import Clip, Noise, Quantise, from_dict
-from ..noise.base import stages
+from ..noise.words import in_words
 from .calibration import Calibration
 from .levels import Levels
 
@@ -61,7 +61,7 @@ class NoiseEstimate:
     def __str__(self) -> str:
         low, high = (float(np.median(bound / self.std_curve[1])) - 1 for bound in self.interval)
         spread = f"sd {100 * low:+.1f} to {100 * high:+.1f} %, leans {100 * self.lean:+.1f} %"
-        return f"{_text(self.noise)}, {self.family}, from {self.method} ({spread})"
+        return f"{in_words(self.noise)}, {self.family}, from {self.method} ({spread})"
 
     def plot(self) -> Figure:
         """Measured sd and the fitted curve with its interval; beside it the correlation between pixels."""
@@ -125,19 +125,3 @@ def _array(lists: Any) -> Array | None:
 def _pair(lists: Any) -> tuple[Array, Array]:
     first, second = lists
     return np.asarray(first, float), np.asarray(second, float)
-
-
-def _text(noise: Noise) -> str:
-    """PoissonGaussian(gain=2, sigma=3, offset=0); arrays by their size."""
-    words = []
-    for stage in stages(noise):
-        values = {name: np.asarray(value) for name, value in stage.to_dict().items() if name != "kind"}
-        shown = [f"{name}={_number(value)}" for name, value in values.items() if value.dtype.kind in "if"]
-        words.append(f"{type(stage).__name__}({', '.join(shown)})")
-    return " then ".join(words)
-
-
-def _number(value: Array) -> str:
-    if value.size > 4:
-        return f"{' x '.join(map(str, value.shape))} values"
-    return f"{float(value):.4g}" if not value.ndim else "[" + ", ".join(f"{v:.4g}" for v in value.ravel()) + "]"
