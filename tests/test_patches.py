@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inverseflow.noise import CorrelatedGaussian, Gaussian
-from inverseflow.patches import Patches, Rows, allowed_operations, turn
+from inverseflow.patches import Patches, Rows, allowed_operations
 
 
 def test_crops_come_from_their_image_and_are_only_turned() -> None:
@@ -44,15 +45,23 @@ def test_thin_images_are_not_turned() -> None:
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.sampled_from(list(itertools.permutations(range(2)))), st.tuples(st.booleans(), st.booleans()))
-def test_turn_equals_numpy(permutation: tuple[int, ...], flips: tuple[bool, bool]) -> None:
-    import numpy as np
-
-    image = torch.arange(12).reshape(1, 3, 4)
-    expected = np.transpose(image[0].numpy(), permutation)
-    for axis, flipped in enumerate(flips):
-        expected = np.flip(expected, axis) if flipped else expected
-    assert np.array_equal(turn(image, (permutation, flips))[0].numpy(), expected)
+@given(
+    st.sampled_from(list(itertools.permutations(range(3)))),
+    st.tuples(st.booleans(), st.booleans(), st.booleans()),
+    st.integers(0, 1000),
+)
+def test_crops_are_turned_as_numpy_turns(permutation: tuple[int, ...], flips: tuple[bool, ...], seed: int) -> None:
+    """Volumes of different sizes and two channels; every crop is the numpy crop that starts at its own corner."""
+    images = [torch.rand(2, 5, 6, 7), torch.rand(2, 9, 4, 8)]
+    batch = Patches(images, 4, [(permutation, flips)]).draw(5, torch.Generator().manual_seed(seed))
+    for crop, number in zip(batch.x.numpy(), batch.origin.tolist(), strict=True):
+        back = crop
+        for axis, flipped in enumerate(flips, start=1):
+            back = np.flip(back, axis) if flipped else back
+        back = np.transpose(back, (0, *(1 + np.argsort(permutation))))
+        image = images[number].numpy()
+        z, y, x = np.argwhere(image[0] == back[0, 0, 0, 0])[0]
+        assert np.array_equal(back, image[:, z : z + 4, y : y + 4, x : x + 4])
 
 
 def test_rows() -> None:

@@ -5,6 +5,7 @@ Which sample, which crop and which flip are drawn on the host, so that drawing n
 
 from __future__ import annotations
 
+import copy
 import itertools
 from collections.abc import Sequence
 from typing import Protocol
@@ -43,49 +44,55 @@ class Rows:
 
 
 class Patches:
-    """Random crops of images (C, *S) of any sizes, each flipped and turned by one of the allowed operations."""
+    """Random crops of images (C, *S) of any sizes, each flipped and turned by one of the allowed operations.
+
+    The images lie one after the other in memory. A crop, turned or not, is then a first pixel and a stride along each
+    axis, and a whole batch is read at once.
+    """
 
     def __init__(self, images: Sequence[Tensor], patch_size: int, operations: Sequence[Operation] = ()) -> None:
-        dims = images[0].ndim - 1
-        self.images = list(images)
-        self.operations = list(operations) or [(tuple(range(dims)), (False,) * dims)]
-        smallest = [min(image.shape[1 + axis] for image in self.images) for axis in range(dims)]
-        self.size = tuple(min(patch_size, n) for n in smallest)
-        if len(set(self.size)) > 1:  # a crop that is not square cannot be turned
-            self.operations = [
-                (p, f) for p, f in self.operations if all(self.size[a] == self.size[b] for a, b in enumerate(p))
-            ]
-        pixels = torch.tensor([float(image[0].numel()) for image in self.images])
+        dims, channels = images[0].ndim - 1, images[0].shape[0]
+        sizes = torch.tensor([image.shape[1:] for image in images])
+        self.size = tuple(min(patch_size, n) for n in sizes.amin(0).tolist())
+        operations = list(operations) or [(tuple(range(dims)), (False,) * dims)]
+        # A crop that is not square cannot be turned.
+        fitting = [(p, f) for p, f in operations if all(self.size[a] == self.size[b] for a, b in enumerate(p))]
+        self.permutations = torch.tensor([permutation for permutation, _ in fitting])
+        self.flips = torch.tensor([flips for _, flips in fitting])
+
+        self.values = torch.cat([image.flatten() for image in images])
+        self.channels = channels
+        pixels = sizes.prod(1)
         self.share = pixels / pixels.sum()  # every pixel of the data set is as likely as any other
+        self.first = (channels * pixels).cumsum(0) - channels * pixels
+        self.freedom = sizes - torch.tensor(self.size) + 1  # how many places a crop can have along each axis
+        # Strides along (C, *S): what lies behind each axis.
+        self.strides = torch.stack([sizes[:, axis:].prod(1) for axis in range(dims + 1)], 1)
 
     def __len__(self) -> int:
-        return len(self.images)
+        return len(self.first)
 
     def to(self, device: torch.device) -> Patches:
-        moved = Patches.__new__(Patches)
-        moved.__dict__.update(self.__dict__, images=[image.to(device) for image in self.images])
+        moved = copy.copy(self)
+        moved.values = self.values.to(device)
         return moved
 
     def draw(self, size: int, generator: torch.Generator) -> Batch:
         index = torch.multinomial(self.share, size, replacement=True, generator=generator)
-        corners = torch.rand(size, len(self.size), generator=generator).tolist()
-        chosen = torch.randint(len(self.operations), (size,), generator=generator).tolist()
-        crops = []
-        for i, corner, operation in zip(index.tolist(), corners, chosen, strict=True):
-            image = self.images[i]
-            starts = [int(u * (n - k + 1)) for u, n, k in zip(corner, image.shape[1:], self.size, strict=True)]
-            crop = image[(slice(None), *(slice(s, s + k) for s, k in zip(starts, self.size, strict=True)))]
-            crops.append(turn(crop, self.operations[operation]))
-        device = self.images[0].device
-        return Batch(torch.stack(crops), index.to(device, non_blocking=True))
+        places = torch.rand(size, len(self.size), generator=generator, dtype=torch.float64)
+        operation = torch.randint(len(self.flips), (size,), generator=generator)
 
+        first = self.first[index] + ((places * self.freedom[index]).long() * self.strides[index, 1:]).sum(1)
+        strides, flips = self.strides[index, 1:].gather(1, self.permutations[operation]), self.flips[operation]
+        first += (flips * strides * (torch.tensor(self.size) - 1)).sum(1)  # a flipped axis is read from its end
+        strides = torch.cat([self.strides[index, :1], torch.where(flips, -strides, strides)], 1)
 
-def turn(image: Tensor, operation: Operation) -> Tensor:
-    """Apply an operation to the last axes of an image."""
-    permutation, flips = operation
-    first = image.ndim - len(permutation)
-    image = image.permute(*range(first), *(first + p for p in permutation))
-    return image.flip([first + axis for axis, flipped in enumerate(flips) if flipped])
+        plan = torch.cat([index[:, None], first[:, None], strides], 1).to(self.values.device, non_blocking=True)
+        where = plan[:, 1]
+        for axis, length in enumerate((self.channels, *self.size)):
+            steps = torch.arange(length, device=plan.device)
+            where = where[..., None] + steps * plan[:, 2 + axis].reshape(-1, *(1,) * (axis + 1))
+        return Batch(self.values[where], plan[:, 0])
 
 
 def allowed_operations(noise: Noise, dims: int) -> list[Operation]:
