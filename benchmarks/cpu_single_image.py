@@ -1,17 +1,27 @@
 """One 512 x 512 capture on two CPU cores: FMD, real noise, scored against the average of 50 captures.
 
-    python -m benchmarks.cpu_single_image --data ../shared/data/FMD [--methods ours,blur,tv,...] [--samples A,B]
+    python -m benchmarks.cpu_single_image [--data DIR] [--methods ours,bm3d,...] [--samples A,B]
+    python -m benchmarks.cpu_single_image --methods "careamics n2v" --careamics-python ENV/bin/python
 
 The noise is measured from captures 2 to 4, never from the truth; capture 1 is denoised. PSNR with peak 255, and again
 after the best affine fit to the truth (captures differ in brightness, which no denoiser can win back). Rows marked
-"oracle" choose their parameter by the truth and are bounds, not methods.
+"oracle" choose their parameter by the truth and are bounds, not methods; "J-tuned" filters take the parameters that
+J-invariance chooses, "J-invariant" ones also predict every pixel from its neighbours alone. A run adds its rows to the
+stored ones, each with the conditions that it was measured under.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import shlex
+import subprocess
+import sys
+import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -20,19 +30,58 @@ import torch
 from imageio.v3 import imread
 
 import inverseflow as ivf
-from benchmarks.common import RESULTS, write_result
+from benchmarks import classical
+from benchmarks.common import RESULTS, conditions
 from inverseflow.metrics import psnr
 
 SAMPLES = ("Confocal_BPAE_G", "TwoPhoton_MICE", "WideField_BPAE_R", "Confocal_BPAE_R", "WideField_BPAE_G")
+N2V = "careamics n2v"
+Array = np.ndarray[Any, Any]
 
 
-def load(data: Path, sample: str) -> tuple[np.ndarray, np.ndarray]:
+@dataclass(frozen=True)
+class Method:
+    """A denoiser of (noisy, noise, truth), the packages whose versions count, and whether it is told the noise."""
+
+    run: Callable[[Array, ivf.Noise, Array], Array]
+    packages: tuple[str, ...] = ("scikit-image",)
+    told: bool = False
+
+
+def ours(noisy: Array, noise: ivf.Noise, truth: Array) -> Array:
+    result: Array = ivf.denoise(noisy, noise, axes="YX", preset="fast", device="cpu", progress=False)
+    return result.astype(np.float64)
+
+
+WAVELETS = ("scikit-image", "PyWavelets")
+METHODS = {
+    "ours": Method(ours, (), told=True),
+    "blur (oracle)": Method(lambda noisy, noise, truth: classical.blur_oracle(noisy, truth), ("scipy",)),
+    "nlm (estimated sigma)": Method(lambda noisy, noise, truth: classical.nlm(noisy)),
+    "nlm (J-tuned)": Method(lambda noisy, noise, truth: classical.nlm_tuned(noisy)),
+    "nlm (J-invariant)": Method(lambda noisy, noise, truth: classical.nlm_tuned(noisy, invariant=True)),
+    "wavelet (estimated sigma)": Method(lambda noisy, noise, truth: classical.wavelet(noisy), WAVELETS),
+    "wavelet (J-tuned)": Method(lambda noisy, noise, truth: classical.wavelet_tuned(noisy), WAVELETS),
+    "wavelet (J-invariant)": Method(
+        lambda noisy, noise, truth: classical.wavelet_tuned(noisy, invariant=True), WAVELETS
+    ),
+    "tv (J-tuned)": Method(lambda noisy, noise, truth: classical.tv_tuned(noisy)),
+    "tv (J-invariant)": Method(lambda noisy, noise, truth: classical.tv_tuned(noisy, invariant=True)),
+    "bm3d": Method(
+        lambda noisy, noise, truth: classical.bm3d(noisy, noise, threads=torch.get_num_threads()),
+        ("bm3d", "bm4d"),
+        told=True,
+    ),
+}
+
+
+def load(data: Path, sample: str) -> tuple[Array, Array]:
     """The four captures and the average of 50."""
     captures = np.stack([imread(data / "raw" / f"{sample}_{number}.png") for number in (1, 2, 3, 4)])
     return captures.astype(np.float64), imread(data / "gt" / f"{sample}_1.png").astype(np.float64)
 
 
-def score(result: np.ndarray, truth: np.ndarray) -> dict[str, float]:
+def score(result: Array, truth: Array) -> dict[str, float]:
     slope, intercept = np.polyfit(result.ravel(), truth.ravel(), 1)
     plain, fitted = (
         psnr(torch.from_numpy(image), torch.from_numpy(truth), 255) for image in (result, slope * result + intercept)
@@ -40,106 +89,89 @@ def score(result: np.ndarray, truth: np.ndarray) -> dict[str, float]:
     return {"psnr": round(plain, 2), "psnr_affine": round(fitted, 2)}
 
 
-def ours(noisy: np.ndarray, noise: ivf.Noise, truth: np.ndarray) -> np.ndarray:
-    result: np.ndarray = ivf.denoise(noisy, noise, axes="YX", preset="fast", device="cpu", progress=False)
-    return result.astype(np.float64)
+def measure(method: Method, noisy: Array, found: ivf.NoiseEstimate, truth: Array) -> dict[str, Any]:
+    started, used = time.perf_counter(), time.process_time()
+    result = method.run(noisy, found.noise, truth)
+    figures: dict[str, Any] = {
+        "seconds": round(time.perf_counter() - started, 1),
+        "cpu_seconds": round(time.process_time() - used, 1),  # of all threads: what a busy machine does not change
+    }
+    if method.told:
+        figures["noise"] = str(found)
+    versions = {name: version(name) for name in method.packages}
+    return score(result, truth) | figures | under_conditions(torch.get_num_threads(), versions)
 
 
-def blur_oracle(noisy: np.ndarray, noise: ivf.Noise, truth: np.ndarray) -> np.ndarray:
-    from scipy.ndimage import gaussian_filter
-
-    results = [gaussian_filter(noisy, width) for width in np.arange(0.3, 5.0, 0.1)]
-    return min(results, key=lambda result: float(((result - truth) ** 2).mean()))
-
-
-def calibrated(function: Callable[..., Any], grid: dict[str, Any]) -> Callable[..., np.ndarray]:
-    """A classical filter whose parameter is chosen by J-invariance, as scikit-image proposes."""
-
-    def method(noisy: np.ndarray, noise: ivf.Noise, truth: np.ndarray) -> np.ndarray:
-        from skimage.restoration import calibrate_denoiser
-
-        chosen = calibrate_denoiser(noisy / 255, function, grid)
-        return np.asarray(chosen(noisy / 255)) * 255
-
-    return method
+def measure_n2v(python: Path, epochs: int, noisy: Array, truth: Array) -> dict[str, Any]:
+    """CAREamics lives in an environment of its own: its pins and ours do not go together."""
+    with tempfile.TemporaryDirectory() as folder:
+        source, target = Path(folder) / "noisy.npy", Path(folder) / "denoised.npy"
+        np.save(source, noisy.astype(np.float32))
+        script = Path(__file__).with_name("careamics_n2v.py")
+        run = [str(python), str(script), str(source), str(target), "--epochs", str(epochs)]
+        finished = subprocess.run(run, capture_output=True, text=True, check=False, cwd=folder)
+        if finished.returncode:
+            raise SystemExit(f"CAREamics failed: {finished.stderr[-2000:]}")
+        told = json.loads(finished.stdout.splitlines()[-1])
+        result = np.load(target).astype(np.float64)
+    figures = {key: told[key] for key in ("seconds", "cpu_seconds", "epochs", "steps", "parameters")}
+    return score(result, truth) | figures | under_conditions(told["threads"], told["versions"])
 
 
-def nlm(noisy: np.ndarray, noise: ivf.Noise, truth: np.ndarray) -> np.ndarray:
-    from skimage.restoration import denoise_nl_means, estimate_sigma
-
-    sigma = float(estimate_sigma(noisy / 255))
-    return denoise_nl_means(noisy / 255, h=0.8 * sigma, sigma=sigma, patch_size=5, patch_distance=6) * 255
-
-
-def wavelet(noisy: np.ndarray, noise: ivf.Noise, truth: np.ndarray) -> np.ndarray:
-    from skimage.restoration import denoise_wavelet
-
-    return np.asarray(denoise_wavelet(noisy / 255, rescale_sigma=True)) * 255
+def under_conditions(threads: int, versions: dict[str, str]) -> dict[str, Any]:
+    """The command is stored as one would type it elsewhere: quoted, and without this machine's environments."""
+    words = list(sys.argv[1:])
+    if "--careamics-python" in words:
+        words[words.index("--careamics-python") + 1] = "ENV/bin/python"
+    command = f"python -m benchmarks.cpu_single_image {shlex.join(words)}".strip()
+    return {"threads": threads, "conditions": conditions() | {"command": command} | versions}
 
 
-def tv(noisy: np.ndarray, noise: ivf.Noise, truth: np.ndarray) -> np.ndarray:
-    from skimage.restoration import denoise_tv_chambolle
-
-    return calibrated(denoise_tv_chambolle, {"weight": np.geomspace(0.01, 1, 25)})(noisy, noise, truth)
-
-
-def bm3d(noisy: np.ndarray, noise: ivf.Noise, truth: np.ndarray) -> np.ndarray:
-    """BM3D in the right domain: with the noise's spectrum, or after a generalised Anscombe transformation."""
-    from bm3d import bm3d as run
-
-    if not hasattr(np, "trapz"):
-        setattr(np, "trapz", np.trapezoid)  # noqa: B010  # bm3d 4.0.3 still asks for the old name
-    if isinstance(noise, ivf.CorrelatedGaussian | ivf.CorrelatedSignal):
-        kernel = np.asarray(noise.kernel)
-        sd = float(noise.std(torch.from_numpy(noisy)[None, None]).square().mean().sqrt())
-        padded = np.zeros(noisy.shape)
-        padded[: kernel.shape[0], : kernel.shape[1]] = kernel
-        spectrum = np.abs(np.fft.fft2(padded)) ** 2 * sd**2 * noisy.size
-        return np.asarray(run(noisy, spectrum))
-    assert isinstance(noise, ivf.PoissonGaussian)
-    gain, sigma, offset = (float(value) for value in (noise.gain, noise.sigma, noise.offset))
-    signal = np.maximum(gain * (noisy - offset) + 0.375 * gain**2 + sigma**2, 0)
-    stable = np.asarray(run(2 / gain * np.sqrt(signal), 1.0))
-    # The closed-form approximation of the exact unbiased inverse (Makitalo and Foi 2013).
-    d = np.maximum(stable, 1e-3)
-    counts = 0.25 * d**2 + 0.25 * np.sqrt(1.5) / d - 1.375 / d**2 + 0.625 * np.sqrt(1.5) / d**3 - 0.125
-    return np.maximum(counts - (sigma / gain) ** 2, 0) * gain + offset
-
-
-METHODS: dict[str, Callable[..., np.ndarray]] = {
-    "ours": ours,
-    "blur (oracle)": blur_oracle,
-    "nlm": nlm,
-    "wavelet": wavelet,
-    "tv (J-invariance)": tv,
-    "bm3d": bm3d,
-}
+def store(path: Path, sample: str, rows: dict[str, Any]) -> None:
+    """Add rows to those of earlier runs, in the order of the tables."""
+    stored = json.loads(path.read_text()) if path.exists() else {"samples": {}}
+    merged = stored["samples"].get(sample, {}) | rows
+    order = {name: number for number, name in enumerate(("input", *METHODS))}
+    stored["samples"][sample] = dict(sorted(merged.items(), key=lambda row: order.get(row[0], len(order))))
+    ranks = {name: number for number, name in enumerate(SAMPLES)}
+    stored["samples"] = dict(sorted(stored["samples"].items(), key=lambda row: ranks.get(row[0], len(ranks))))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(stored, indent=2) + "\n")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=Path("../shared/data/FMD"))
     parser.add_argument("--samples", default=",".join(SAMPLES))
-    parser.add_argument("--methods", default=",".join(METHODS))
+    parser.add_argument("--methods", default=",".join(METHODS), help=f"names with commas between; also {N2V!r}")
+    parser.add_argument("--careamics-python", type=Path, help="the interpreter of an environment with CAREamics")
+    parser.add_argument("--epochs", type=int, default=100, help="of CAREamics")
     parser.add_argument("--output", type=Path, default=RESULTS / "cpu_single_image.json")
     arguments = parser.parse_args()
-    table: dict[str, Any] = {}
+    names = arguments.methods.split(",")
+    unknown = [name for name in names if name not in (*METHODS, N2V)]
+    if unknown:
+        parser.error(f"there is no method {unknown[0]!r}; the methods are {', '.join((*METHODS, N2V))}")
+    if N2V in names and arguments.careamics_python is None:
+        parser.error(f"{N2V!r} needs --careamics-python")
     for sample in arguments.samples.split(","):
         captures, truth = load(arguments.data, sample)
         found = ivf.estimate_noise(captures[1:], axes="TYX", repeats="T")
-        noise = found.noise
-        table[sample] = {"noise": str(found), "input": score(captures[0], truth)}
-        for name in arguments.methods.split(","):
-            started = time.perf_counter()
+        store(arguments.output, sample, {"input": score(captures[0], truth)})
+        for name in names:
+            title = f"{name} ({arguments.epochs} epochs)" if name == N2V else name
             try:
-                result = METHODS[name](captures[0], noise, truth)
-            except ImportError as error:
-                print(f"{sample:18} {name:18} not installed ({error.name})", flush=True)
+                if name == N2V:
+                    row = measure_n2v(arguments.careamics_python, arguments.epochs, captures[0], truth)
+                else:
+                    row = measure(METHODS[name], captures[0], found, truth)
+            except (ImportError, PackageNotFoundError) as error:
+                print(f"{sample:18} {title:26} not installed ({error.name})", flush=True)
                 continue
-            figures = score(result, truth) | {"seconds": round(time.perf_counter() - started, 1)}
-            table[sample][name] = figures
-            print(f"{sample:18} {name:18} {figures}", flush=True)
-    write_result(arguments.output, {"threads": torch.get_num_threads(), "samples": table})
+            store(arguments.output, sample, {title: row})
+            print(
+                f"{sample:18} {title:26} {row['psnr']:.2f} / {row['psnr_affine']:.2f}, {row['seconds']} s", flush=True
+            )
 
 
 if __name__ == "__main__":

@@ -26,9 +26,9 @@ from torch import Tensor
 
 import inverseflow as ivf
 from common import output_folder, write_json
+from inverseflow.engine import choose_device
 from inverseflow.patches import Rows
 from inverseflow.tensors import normal_like, ones
-from inverseflow.train import choose_device
 
 SIZE, VISCOSITY, DURATION = 32, 1e-3, 0.1
 

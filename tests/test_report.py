@@ -39,15 +39,15 @@ def full_report(**changes: Any) -> Report:
     level = np.linspace(0, 300, 50)
     rows = [{"step": s, "seconds": s / 40, "loss": 2 / s + 0.01, "lr": 1e-3} for s in range(10, 1000, 10)]
     checks = [
-        {"name": "Variance", "value": 1.02, "expected": (0.95, 1.05), "passed": True, "text": "As declared."},
-        {"name": "Correlation", "value": 0.2, "expected": "below 0.02", "passed": False, "text": NASTY},
+        {"name": "Variance", "value": 0.1, "limits": (0.2, 0.3), "verdict": "pass", "meaning": "Other noise."},
+        {"name": "Correlation", "value": 0.2, "limits": (0.1, 0.3), "verdict": "doubtful", "meaning": NASTY},
     ]
     values: dict[str, Any] = {
         "title": "cells.ome.tif", "before": before, "after": after, "axes": "CZYX", "channel_names": ("DAPI", NASTY),
         "pixel_size": {"X": 0.26, "Y": 0.26, "Z": 0.5}, "units": {"X": "micrometer", "Y": "micrometer", "Z": "µm"},
         "noise": "PoissonGaussian(gain=3, sigma=0)", "noise_formula": "variance = gain · signal",
         "noise_curve": (level, np.sqrt(3 * level)), "noise_spectrum": np.random.default_rng(1).random((40, 40)),
-        "history": {"Inverse flow": rows}, "audit": {"verdict": "caution", "checks": checks},
+        "history": {"Inverse flow": rows}, "audit": {"verdict": "doubtful", "checks": checks},
         "facts": {"Command line": "inverseflow denoise cells.ome.tif --seed 0", "torch": "2.13.0"},
     }  # fmt: skip
     return Report(**{**values, **changes})
@@ -92,8 +92,8 @@ def test_page_holds_every_section_and_escapes_what_users_write() -> None:
     html = page.render(full_report())
     for name in ("compare", "residual", "noise", "training", "audit", "facts"):
         assert f'<section id="{name}">' in html
-    assert '<p class="verdict fair"><span>Audit</span> caution</p>' in html
-    assert "0.95 to 1.05" in html
+    assert '<p class="verdict fair"><span>Audit</span> doubtful</p>' in html
+    assert '<span class="result fair">doubtful</span>' in html
     assert "pixel 0.26 µm" in html
     assert embedded(html)["unit"] == "µm"
 

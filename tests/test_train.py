@@ -18,10 +18,11 @@ from torch import Tensor, nn
 
 import killed_run
 from inverseflow.checkpoint import read_tensors, write_tensors
+from inverseflow.engine import choose_device
 from inverseflow.errors import InputError, ModelFileError, TrainingDiverged
 from inverseflow.methods import Batch, Moment
 from inverseflow.patches import Rows
-from inverseflow.train import CHECKPOINT, Settings, choose_device, fit
+from inverseflow.train import CHECKPOINT, Settings, fit
 
 
 class Line(nn.Module):
@@ -134,7 +135,7 @@ def test_divergence_names_the_step(tmp_path: Path) -> None:
 def test_an_earlier_run_is_not_overwritten(tmp_path: Path) -> None:
     fit(Line(), line_loss, DATA, Settings(steps=5), folder=tmp_path, progress=False)
     before = (tmp_path / CHECKPOINT).read_bytes()
-    with pytest.raises(ModelFileError, match="resume=True"):
+    with pytest.raises(ModelFileError, match="resume it, or give another folder"):
         fit(Line(), line_loss, DATA, Settings(steps=5), folder=tmp_path, progress=False)
     with pytest.raises(ModelFileError, match=r"other settings \(lr\)"):
         fit(Line(), line_loss, DATA, Settings(steps=5, lr=0.5), folder=tmp_path, resume=True, progress=False)

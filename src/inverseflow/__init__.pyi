@@ -1,3 +1,5 @@
+from .audit import Audit as Audit
+from .audit import audit as audit
 from .denoiser import Denoiser as Denoiser
 from .denoiser import denoise as denoise
 from .errors import FileError as FileError

@@ -35,13 +35,13 @@ def write_tensors(path: Path, tensors: dict[str, Tensor], header: dict[str, Any]
 def read_tensors(path: Path, kind: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """The tensors and the header of a file that `write_tensors` wrote with header["kind"] == kind."""
     if not path.is_file():
-        raise ModelFileError(f"There is no file {path}.")
+        raise ModelFileError(f"There is no file {path}; check the name and the folder.")
     try:
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
             header = json.loads(metadata.get(HEADER, "null"))
             if not isinstance(header, dict) or header.get("kind") != kind:
-                raise ModelFileError(f"{path} is a safetensors file, but not an inverseflow {kind}.")
+                raise ModelFileError(f"{path} is not an inverseflow {kind}; give a file that inverseflow wrote.")
             return {name: file.get_tensor(name) for name in file.keys()}, header  # noqa: SIM118 (not a dict)
     except (SafetensorError, ValueError, OSError) as error:
         if isinstance(error, ModelFileError):

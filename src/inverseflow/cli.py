@@ -1,4 +1,4 @@
-"""The command: inverseflow info | noise | train | denoise | report, how it is asked for; `commands` does the work.
+"""The command and its parts (info, noise, train, denoise, audit, report), as they are asked for; others do the work.
 
 Exit codes: 0 done, 1 failed, 2 wrong usage, 3 done but the audit says do not trust it, 130 interrupted.
 """
@@ -199,6 +199,7 @@ def denoise(
     tile_size: TileSize = None,
     tile_overlap: TileOverlap = 64,
     page: Annotated[bool, typer.Option("--page/--no-page", help="Write the HTML page beside the result.")] = True,
+    audit: Annotated[bool, typer.Option("--audit/--no-audit", help="Say whether the result may be trusted.")] = True,
     force: Force = False,
     dry_run: DryRun = False,
     json: Json = False,
@@ -239,6 +240,32 @@ def find(
         from .finding import find_noise
 
         return find_noise(_options(options), family, plot, dark, flat)
+
+    run(work)
+
+
+@app.command("audit")
+def judge(
+    noisy: Annotated[Path, typer.Argument(help="The noisy image.")],
+    denoised: Annotated[Path, typer.Argument(help="The denoised image, by any tool.")],
+    model: Annotated[
+        Path | None, typer.Option("--model", "-m", help="The model that made it: more is checked.")
+    ] = None,
+    noise: Noise = None,
+    repeats: Repeats = None,
+    axes: Axes = None,
+    device: DeviceOption = Device.auto,
+    seed: Seed = 0,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """May a result be trusted? Pass, doubtful, or fail (exit code 3), without ground truth."""
+    options = {k: v for k, v in locals().items() if k not in ("noisy", "denoised")} | {"files": []}
+
+    def work() -> int:
+        from .auditing import audit_files
+
+        return audit_files(noisy, denoised, _options(options))
 
     run(work)
 

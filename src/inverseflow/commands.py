@@ -16,7 +16,10 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from . import describe, imaging
+from .audit import Audit
+from .auditing import audit_result, exit_code
 from .denoiser import Denoiser
+from .engine import choose_device
 from .errors import FileError, InputError, UsageError
 from .finding import noise_of
 from .io import Image, expand_paths, read, write
@@ -25,7 +28,6 @@ from .noise.words import in_words
 from .options import DTYPES, Options
 from .outputs import forget, output_paths, page_of, refuse_existing, run_folder
 from .report import write_report
-from .train import choose_device
 
 
 def show_info(files: Sequence[str], axes: str | None, *, as_json: bool) -> int:
@@ -73,12 +75,19 @@ def denoise_files(options: Options) -> int:
         return plan(options, paths, [*targets, *pages], images, noise, model)
     if model is None:
         model = learn(options, images, noise, targets[0])
-    for path, image, target in zip(paths, images, targets, strict=True):
-        apply(model, image, path, target, options)
+    audits = [
+        apply(model, image, path, target, options) for path, image, target in zip(paths, images, targets, strict=True)
+    ]
     forget(targets[0])
-    return options.finish(
-        {"outputs": [str(t) for t in targets], "pages": [str(p) for p in pages], **describe.training(model)}
+    options.finish(
+        {
+            "outputs": [str(t) for t in targets],
+            "pages": [str(p) for p in pages],
+            "audits": [found and found.to_dict() for found in audits],
+            **describe.training(model),
+        }
     )
+    return exit_code(audits)
 
 
 def make_report(
@@ -86,8 +95,9 @@ def make_report(
 ) -> int:
     before, after = read(noisy, axes=axes), read(denoised, axes=axes)
     loaded = Denoiser.load(model, device="cpu") if model else None
+    found = audit_result(before, after, loaded, Options([], quiet=True)) if loaded else None
     target = output or page_of(denoised)
-    write_report(target, describe.report(noisy.name, before, after, loaded, command()), overwrite=force)
+    write_report(target, describe.report(noisy.name, before, after, loaded, command(), found), overwrite=force)
     Console(highlight=False, soft_wrap=True).print(f"Wrote {target}.", markup=False)
     return 0
 
@@ -122,7 +132,7 @@ def learn(options: Options, images: Sequence[Image], noise: Noise, target: Path)
     )
 
 
-def apply(model: Denoiser, image: Image, path: Path, target: Path, options: Options) -> None:
+def apply(model: Denoiser, image: Image, path: Path, target: Path, options: Options) -> Audit | None:
     started = time.monotonic()
     target.parent.mkdir(parents=True, exist_ok=True)
     with imaging.scratch(image.shape, target.parent) as place, bar(path.name, options) as update:
@@ -136,11 +146,13 @@ def apply(model: Denoiser, image: Image, path: Path, target: Path, options: Opti
             report=update,
         )
         write(target, result, dtype=options.dtype, overwrite=options.force)
+        found = audit_result(image, result, model, options) if options.audit else None
         if options.page:
-            page = describe.report(path.name, image, result, model, command())
+            page = describe.report(path.name, image, result, model, command(), found)
             write_report(page_of(target), page, overwrite=options.force)
     written = f"{target} and {page_of(target).name}" if options.page else str(target)
     options.say(f"Wrote {written} ({time.monotonic() - started:.1f} s).")
+    return found
 
 
 def plan(

@@ -15,16 +15,18 @@ from torch import Tensor, nn
 from . import __version__, tiling
 from .axes import Layout, to_batch
 from .checkpoint import prefixed, read_tensors, under, write_tensors
+from .engine import choose_device
 from .errors import InputError, ModelFileError, NoiseError
 from .io.image import Image
 from .methods import METHODS, Method, choose_method
 from .nets import NetSpec
 from .noise import Noise, Simulator, as_noise, from_dict
-from .posterior import PosteriorMean
+from .posterior import PosteriorMean, mean_is_free
 from .process import Bridge, Process, noise_rms
-from .recipe import as_data, choose_preset, default_net, default_settings
+from .recipe import as_data, choose_preset, default_net, default_patch, default_settings
 from .samples import Scaling, check_against_noise, check_finite, read_samples, representative
-from .train import Fitted, Loss, Settings, choose_device, fit
+from .stopping import renoising
+from .train import Fitted, Loss, Settings, fit
 
 FORMAT = 1
 ESTIMATES = ("mean", "flow")
@@ -60,7 +62,7 @@ class Denoiser:
         preset: str = "auto",
         max_seconds: float | None = None,
         max_steps: int | None = None,
-        patch_size: int = 64,
+        patch_size: int | None = None,
         augment: bool = True,
         seed: int = 0,
         device: str = "auto",
@@ -86,8 +88,9 @@ class Denoiser:
         check_against_noise(samples, noise)
         scaling = Scaling.of(samples)
         samples = [scaling.apply(sample[None])[0] for sample in samples]
-        data = as_data(samples, noise, patch_size=patch_size, augment=augment)
         preset = choose_preset(preset, device)
+        data = as_data(samples, noise, patch_size=patch_size or default_patch(samples, preset), augment=augment)
+        chosen_for_us = settings is None and max_steps is None  # then the training may end when it has learned enough
         settings, mean_settings = default_settings(settings, mean_settings, samples, preset, max_seconds, max_steps)
         spec = net or default_net(samples, noise, preset)
 
@@ -101,11 +104,13 @@ class Denoiser:
             where = Path(folder) / name if folder else None
             what = {"noise": noise.to_dict(), "data": scaling.fingerprint, "samples": len(samples)}
             common: dict[str, Any] = {"device": device, "resume": resume, "progress": progress, "identity": what}
-            return fit(start, loss, data, how, seed=stage_seed, folder=where, title=title, **common)
+            watch = enough if name == "flow" else None
+            return fit(start, loss, data, how, seed=stage_seed, folder=where, title=title, watch=watch, **common)
 
+        enough = renoising(chosen, inner, data, device) if chosen_for_us else None
         stages = {"flow": stage("flow", "recovering", model, chosen.loss, settings, seed)}
         flow = stages["flow"].model
-        if estimate == "mean" and not _mean_is_free(chosen, flow, noise, some[:1].to(device)):
+        if estimate == "mean" and not mean_is_free(chosen, flow, noise, some[:1].to(device)):
             second = PosteriorMean(chosen, flow, inner)
             start = copy.deepcopy(flow).requires_grad_(True)
             stages["mean"] = stage("mean", "posterior mean", start, second.loss, mean_settings, seed + 1)
@@ -200,8 +205,8 @@ class Denoiser:
             y0 = self.method.denoise(self.mean, y1) if self.mean is not None else self.method.mean(self.flow, y1)
             if y0 is None and not isinstance(self.noise, Simulator):
                 raise InputError(
-                    "This model was trained with estimate='flow' and has no posterior "
-                    "mean; pass estimate='flow' or train again."
+                    "This model was trained for the estimate flow and has no posterior mean; ask it for the estimate "
+                    "flow, or train again."
                 )
         if y0 is None:
             y0 = self.method.denoise(self.flow, y1)
@@ -214,7 +219,7 @@ class Denoiser:
         """Write everything into one safetensors file with a JSON header; no pickle."""
         path = Path(path)
         if path.exists() and not overwrite:
-            raise ModelFileError(f"{path} exists; choose another name or pass overwrite=True.")
+            raise ModelFileError(f"{path} exists; choose another name, or let it be overwritten.")
         header = {
             "kind": "model",
             "format": FORMAT,
@@ -292,9 +297,3 @@ def denoise(x1: Any, noise: Noise | str | Callable[..., Any], *, axes: str | Non
 def _check_estimate(estimate: str) -> None:
     if estimate not in ESTIMATES:
         raise InputError(f"estimate must be {' or '.join(ESTIMATES)}, not {estimate!r}.")
-
-
-@torch.no_grad()
-def _mean_is_free(method: Method, flow: nn.Module, noise: Noise, x: Tensor) -> bool:
-    """Inverse flow matching has the mean in its velocity; a deterministic transformation has no spread to average."""
-    return isinstance(noise, Simulator) or method.mean(flow, x) is not None

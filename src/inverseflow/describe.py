@@ -12,7 +12,9 @@ import torch
 from torch import Tensor
 
 from . import __version__
+from .audit import Audit
 from .denoiser import Denoiser
+from .engine import choose_device
 from .io import Image
 from .io.lazy import LazyArray
 from .nets import count_parameters
@@ -21,7 +23,6 @@ from .noise.base import Composition, stages
 from .noise.words import in_words
 from .recipe import PRESETS, choose_preset
 from .report import Report
-from .train import choose_device
 
 SHOWN = 4096  # pixels; of a larger plane the page shows the middle
 SCANNED = 2**24  # values that `info` looks at; of larger images every n-th plane
@@ -90,7 +91,9 @@ def cost(
     }
 
 
-def report(title: str, before: Image, after: Image, model: Denoiser | None, command: str) -> Report:
+def report(
+    title: str, before: Image, after: Image, model: Denoiser | None, command: str, audit: Audit | None = None
+) -> Report:
     """The page of a result; of planes too large for memory, their middle."""
     pictures = (before.data, after.data)
     made = {
@@ -125,6 +128,7 @@ def report(title: str, before: Image, after: Image, model: Denoiser | None, comm
         noise_curve=_curve(model, after),
         noise_spectrum=_spectrum(model.noise),
         history=model.history,
+        audit=audit.to_dict() if audit else None,
         facts=made,
     )
 

@@ -8,6 +8,7 @@ is finished goes to a file if it is large.
 from __future__ import annotations
 
 import itertools
+import math
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -29,6 +30,7 @@ IN_MEMORY = 2**28  # bytes of a result that are kept in memory; more goes to a s
 TRAIN_PIXELS = 2**26  # more are not read for training: 256 MB of float32
 MIN_VOLUME = 8  # slices; fewer are denoised as planes
 MAX_ANISOTROPY = 5.0  # of the distance between slices and pixels; beyond it neighbouring slices tell little
+_METRES = {"Å": 1e-10, "nm": 1e-9, "µm": 1e-6, "mm": 1e-3, "cm": 1e-2, "m": 1.0}
 
 Report = Callable[[float], None]
 
@@ -46,10 +48,22 @@ def choose_dimensions(image: Image, dim: int | None = None) -> tuple[str, str]:
     slices = image.shape[image.axes.index("Z")]
     if slices < MIN_VOLUME:
         return "YX", f"only {slices} slices"
+    apart = _slices_apart(image)
+    if apart is not None and apart > MAX_ANISOTROPY:
+        return "YX", f"slices are {apart:.1f} pixels apart"
+    return "ZYX", f"{slices} slices" + ("" if apart is None else f", {apart:.1f} pixels apart")
+
+
+def _slices_apart(image: Image) -> float | None:
+    """The distance between slices in pixels; None if the file does not say it, or in units that do not compare."""
     z, x = (image.pixel_size.get(letter) for letter in "ZX")
-    if z and x and z / x > MAX_ANISOTROPY:
-        return "YX", f"slices are {z / x:.1f} pixels apart"
-    return "ZYX", f"{slices} slices" + (f", {z / x:.1f} pixels apart" if z and x else "")
+    if not z or not x:
+        return None
+    units = [image.units.get(letter, "") for letter in "ZX"]
+    if units[0] == units[1]:
+        return z / x
+    metres = [_METRES.get(unit) for unit in units]
+    return z * metres[0] / (x * metres[1]) if metres[0] and metres[1] else None
 
 
 def select_channels(image: Image, channels: Sequence[int]) -> Image:
@@ -85,6 +99,12 @@ class Samples:
     def __init__(self, image: Image, spatial: str) -> None:
         self.image, self.spatial = image, spatial
         size = dict(zip(image.axes, image.shape, strict=True))
+        missing = [letter for letter in spatial if letter not in size]
+        if missing:
+            raise InputError(
+                f"One image is denoised as {spatial}, but another has the axes {image.axes} without {missing[0]}; give "
+                "them apart, or denoise all in 2D with --dim 2."
+            )
         self.shape = tuple(size[letter] for letter in spatial)
         self.loops = [letter for letter in image.axes if letter not in spatial and letter != "C"]
         self._counts = [size[letter] for letter in self.loops]
@@ -160,6 +180,23 @@ class _OnDisk:
         np.lib.format.open_memmap(self.path, "r+")[key] = values
 
 
+def choose_tile(
+    model: Denoiser, shape: tuple[int, ...], tile_size: int | None, overlap: int
+) -> tuple[tuple[int, ...], int, int]:
+    """The tile of a sample of this shape, how many go together, and how far they overlap.
+
+    Axes that fit into a tile leave their memory to the others, so that a flat stack has wide tiles. The overlap takes
+    at most a third of a tile; only the small cubes of a thick volume need that.
+    """
+    tile, batch = model.tile(shape, tile_size)
+    cut = [size for size, n in zip(tile, shape, strict=True) if size < n]
+    if 0 < len(cut) < len(shape) and tile_size is None:
+        side = (math.prod(cut) * batch) ** (1 / len(cut))
+        tile, batch = model.tile(shape, int(side))
+        cut = [size for size, n in zip(tile, shape, strict=True) if size < n]
+    return tile, batch, min([overlap, *(size // 3 // model.multiple * model.multiple for size in cut)])
+
+
 def denoise_image(
     model: Denoiser,
     image: Image,
@@ -180,7 +217,7 @@ def denoise_image(
             f"This model was trained on {model.channels} channels, but the image has {samples.channels}; "
             "choose with --channels, or train a model for it."
         )
-    tile, batch = model.tile(samples.shape, tile_size)
+    tile, batch, overlap = choose_tile(model, samples.shape, tile_size, tile_overlap)
     order = [spatial.index(letter) for letter in image.axes if letter in spatial]
     whole = [slice(0, n) for n in samples.shape]
     for number, index in enumerate(samples):
@@ -189,7 +226,7 @@ def denoise_image(
             lambda region, index=index: samples.read(index, region),  # type: ignore[misc]
             samples.shape,
             tile=tile,
-            overlap=0 if tile == samples.shape else tile_overlap,
+            overlap=overlap,
             multiple=model.multiple,
             batch=batch,
         )

@@ -39,6 +39,7 @@ class Options:
     tile_size: int | None = None
     tile_overlap: int = TILE_OVERLAP
     page: bool = True
+    audit: bool = True
     force: bool = False
     dry_run: bool = False
     json: bool = False

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from .losses import posterior_mean_loss
 from .methods import Batch, Method, Moment
-from .noise import Noise
+from .noise import Noise, Simulator
 from .tensors import ones
 
 
@@ -33,3 +33,9 @@ class PosteriorMean:
             x0 = self.method.denoise(self.frozen, batch.x)
             x1 = noise.draw(x0, moment.generator)
         return posterior_mean_loss(lambda x: model(x, ones(x)), x0, x1)
+
+
+@torch.no_grad()
+def mean_is_free(method: Method, flow: nn.Module, noise: Noise, x: Tensor) -> bool:
+    """Inverse flow matching has the mean in its velocity; a deterministic transformation has no spread to average."""
+    return isinstance(noise, Simulator) or method.mean(flow, x) is not None

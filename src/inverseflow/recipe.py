@@ -44,6 +44,11 @@ def as_data(samples: Sequence[Tensor], noise: Noise, *, patch_size: int, augment
     return Patches(samples, patch_size, allowed_operations(noise, dims) if augment else ())
 
 
+def default_patch(samples: Sequence[Tensor], preset: str) -> int:
+    """Pixels along each axis of a crop: the large network sees further than a small crop shows."""
+    return 64 if preset == "fast" or samples[0].ndim != 3 else 128
+
+
 def default_net(samples: Sequence[Tensor], noise: Noise, preset: str) -> NetSpec:
     """An MLP for tables; for images a U-Net whose size fits the preset and the amount of data.
 

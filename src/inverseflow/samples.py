@@ -84,8 +84,8 @@ def check_against_noise(samples: list[Tensor], noise: Noise) -> None:
         x1, its_noise = sample[None], noise.select(torch.tensor([number]))
         if not torch.equal(torch.maximum(x1, its_noise.project(x1)), x1):
             raise NoiseError(
-                f"Sample {number} has the value {float(sample.min()):.4g}, which {type(noise).__name__} noise in"
-                f" {noise.domain} cannot give; set its offset, add a Gaussian part, or keep the background."
+                f"The data has the value {float(sample.min()):.4g} (in sample {number}), which {type(noise).__name__}"
+                f" noise in {noise.domain} cannot give; set its offset, add a Gaussian part, or keep the background."
             )
 
 

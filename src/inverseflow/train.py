@@ -8,29 +8,32 @@ a CPU.
 from __future__ import annotations
 
 import copy
-import logging
 import math
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from lightning.fabric import Fabric
 from torch import Tensor, nn
 
 from .checkpoint import flatten_optimizer, prefixed, read_tensors, restore_optimizer, under, write_tensors
+from .engine import fast_matmul, launch
 from .errors import InputError, ModelFileError, TrainingDiverged
 from .interrupt import held_back
 from .logs import MetricsLog, ProgressBar
+from .losses import Field
 from .methods import Batch, Moment
 from .patches import Data
 
 Loss = Callable[[nn.Module, Batch, Moment], Tensor]
+Watch = Callable[[Field], float]
+"""A figure of the averaged network that falls as long as there is something to learn."""
 CHECKPOINT = "checkpoint.safetensors"
-COMPILE_PAYS_AFTER = 180.0  # seconds of training; compiling costs 20 to 40
+LOOKS, PATIENCE, FALL, HURRY = 20, 5, 0.03, 0.25
+"""Looks at the figure in a whole training; how many of them without a fall of 3 % end it; and how fast it then ends."""
+COMPILE_PAYS_AFTER = (180.0, 3000)  # seconds or steps of training; compiling costs 20 to 40 seconds
 
 
 @dataclass(frozen=True)
@@ -100,12 +103,14 @@ def fit(
     folder: str | Path | None = None,
     resume: bool = False,
     identity: dict[str, Any] | None = None,
+    watch: Watch | None = None,
     progress: bool = True,
     title: str = "training",
 ) -> Fitted:
     """Train `model` in place and return its averaged copy. With a `folder`: checkpoints, metrics.jsonl, TensorBoard.
 
-    `identity` says in plain values what is trained; a checkpoint is not resumed into something else.
+    `identity` says in plain values what is trained; a checkpoint is not resumed into something else. When the figure of
+    `watch` no longer falls, the rest of the schedule is gone through in a quarter of the steps done so far.
     """
     fabric = launch(device, settings.precision)
     cuda = fabric.device.type == "cuda"
@@ -130,8 +135,8 @@ def fit(
             output: Tensor = average(x, t)
         return output.to(x.dtype)
 
-    with log, bar, _fast_matmul(cuda), held_back() as interrupted:
-        while (done := settings.progress(run.step, run.elapsed)) < 1:
+    with log, bar, fast_matmul(cuda), held_back() as interrupted:
+        while (done := run.progress) < 1:
             optimizer.param_groups[0]["lr"] = settings.rate(done)
             value = loss(wrapped, data.draw(settings.batch_size, run.host), Moment(done, run.noise, averaged)).mean()
             optimizer.zero_grad()
@@ -143,12 +148,14 @@ def fit(
             total += value.detach()
             # Noted on the device; read, which waits for it, only before something is logged or kept.
             bad_step = torch.where((bad_step < 0) & ~torch.isfinite(value), run.step, bad_step)
-            over = settings.progress(run.step, run.elapsed) >= 1
+            if watch and run.is_look_due():
+                run.look(watch(averaged))
+            over = run.progress >= 1
             due = over or run.is_save_due()
             if (over or due or run.step % settings.log_every == 0) and int(bad_step) >= 0:
                 raise TrainingDiverged(
-                    f"The loss is not finite at step {int(bad_step)} of {title}; lower the learning rate"
-                    f" ({settings.lr:g}) or the clip ({settings.clip})."
+                    f"The loss is not finite at step {int(bad_step)} of {title}; check that the noise is that of the"
+                    f" data, or lower the learning rate ({settings.lr:g}) or the clip ({settings.clip})."
                 )
             if over or run.step % settings.log_every == 0:
                 rate, mean = log.add(run.step, run.elapsed, float(total), optimizer.param_groups[0]["lr"])
@@ -180,6 +187,8 @@ class _Run:
         self.host = torch.Generator().manual_seed(seed)
         self.noise = torch.Generator(device).manual_seed(seed + 1)
         self.step = 0
+        self.looks: list[float] = []
+        self.hurried: tuple[int, float] | None = None  # from this step and this part of the schedule on
         self.started = self.saved = time.monotonic()
         unimportant = ("seconds", "log_every", "checkpoint_seconds", "checkpoint_steps")
         self.identity = {k: v for k, v in asdict(settings).items() if k not in unimportant} | {"seed": seed}
@@ -188,6 +197,23 @@ class _Run:
     @property
     def elapsed(self) -> float:
         return time.monotonic() - self.started
+
+    @property
+    def progress(self) -> float:
+        """The part of the schedule that is done, 0 to 1."""
+        planned = self.settings.progress(self.step, self.elapsed)
+        if self.hurried:
+            first, done = self.hurried
+            planned = max(planned, done + (1 - done) * (self.step - first) / max(1.0, HURRY * first))
+        return min(1.0, planned)
+
+    def is_look_due(self) -> bool:
+        return not self.hurried and int(LOOKS * self.progress) > len(self.looks)
+
+    def look(self, figure: float) -> None:
+        self.looks.append(figure)
+        if len(self.looks) > PATIENCE and min(self.looks[-PATIENCE:]) > (1 - FALL) * min(self.looks[:-PATIENCE]):
+            self.hurried = (self.step, self.progress)
 
     @torch.no_grad()
     def advance(self) -> None:
@@ -214,6 +240,7 @@ class _Run:
             "generator.noise": self.noise.get_state(),
         }
         header = {"kind": "checkpoint", "step": self.step, "elapsed": self.elapsed, "settings": self.identity}
+        header |= {"looks": self.looks, "hurried": self.hurried}
         write_tensors(self.folder / CHECKPOINT, tensors, header)
         self.saved = time.monotonic()
 
@@ -225,8 +252,7 @@ class _Run:
         path = self.folder / CHECKPOINT
         if path.exists() and not resume:
             raise ModelFileError(
-                f"{self.folder} holds the checkpoint of an earlier run; pass resume=True "
-                "to go on with it, or give another folder."
+                f"{self.folder} holds the checkpoint of an earlier run; resume it, or give another folder."
             )
         if path.exists():
             self._load(path)
@@ -250,47 +276,16 @@ class _Run:
                 f"{path} does not fit this network; it belongs to another run, so use another folder."
             ) from error
         self.step = int(header["step"])
+        self.looks, hurried = header.get("looks", []), header.get("hurried")
+        self.hurried = (int(hurried[0]), float(hurried[1])) if hurried else None
         self.started = time.monotonic() - float(header["elapsed"])
-
-
-def launch(device: str = "auto", precision: str = "auto") -> Fabric:
-    """The engine on one device; "auto" takes a GPU where there is one, and bf16 on CUDA."""
-    for name in ("lightning.fabric", "lightning.pytorch", "lightning_utilities"):  # "Using bfloat16": no news to a user
-        logging.getLogger(name).setLevel(logging.WARNING)
-    chosen = choose_device(device)
-    if precision == "auto":
-        precision = "bf16-mixed" if chosen == "cuda" else "32-true"
-    fabric = Fabric(accelerator=chosen, devices=1, precision=precision)  # type: ignore[arg-type]
-    fabric.launch()
-    return fabric
-
-
-def choose_device(device: str = "auto") -> str:
-    available = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
-    if device == "auto":
-        return "cuda" if available["cuda"] else "mps" if available["mps"] else "cpu"
-    if device not in available:
-        raise InputError(f"device must be auto, cpu, cuda or mps, not {device!r}.")
-    if not available[device]:
-        raise InputError(f"This machine has no {device} device; use device='auto'.")
-    return device
-
-
-@contextmanager
-def _fast_matmul(cuda: bool) -> Iterator[None]:
-    """TF32 where float32 is left on a GPU; the user's setting comes back afterwards."""
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("high" if cuda else before)
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(before)
 
 
 def _compile_pays(settings: Settings, cuda: bool) -> bool:
     if settings.compile != "auto":
         return bool(settings.compile)
-    return cuda and (settings.seconds or 0) > COMPILE_PAYS_AFTER
+    seconds, steps = COMPILE_PAYS_AFTER
+    return cuda and ((settings.seconds or 0) > seconds or (not settings.seconds and (settings.steps or 0) > steps))
 
 
 def _is_image_net(model: nn.Module) -> bool:

@@ -26,11 +26,13 @@ BIG = 2 * 2**30
 _PAGE_BYTES = 32 * 2**20
 _TILE = (256, 256)
 _LOSSLESS = {5: "lzw", 8: "adobe_deflate", 32773: "packbits", 32946: "adobe_deflate", 34925: "lzma", 50000: "zstd"}
+_LISTED = 4  # images of a file that a warning names
 _KINDS = {"ome": "ome-tiff", "imagej": "imagej"}
 _PER_CENTIMETRE = {"nm": 1e7, "µm": 1e4, "mm": 10.0, "cm": 1.0, "m": 0.01}
 
 
 def read(path: Path, axes: str | None) -> Image:
+    """The first image of the file; of a pyramid, its full resolution, which is what tifffile's series begin with."""
     with opened(path) as tif:
         if not tif.series:
             raise FileError(f"{path} is a TIFF file without any image; save it again from its source.")
@@ -44,16 +46,21 @@ def read(path: Path, axes: str | None) -> Image:
         if found is None:
             metadata.pop("ome_xml", None)  # it describes axes that we cannot name, so it cannot be written back
         letters = settle_axes(path, shape, found, axes)
-        count = len(tif.series)
+        images = [f"{image.name or number} ({_size_words(image.shape)})" for number, image in enumerate(tif.series)]
         data = lazy_series(path, series, shape)
-    if count > 1:
+    if len(images) > 1:
+        listed = ", ".join(images[:_LISTED]) + (", ..." if len(images) > _LISTED else "")
         warnings.warn(
-            f"{path.name} holds {count} images; only the first, of shape {shape}, is read: save the others as files "
-            "of their own.",
+            f"{path.name} holds {len(images)} images: {listed}; the first is read, so to denoise another, save it as a "
+            "file of its own.",
             stacklevel=3,
         )
     dtype = np.dtype(series.dtype).newbyteorder("=")
     return Image(data, letters, **fields, kind=kind, metadata=metadata, source_dtype=dtype)
+
+
+def _size_words(shape: tuple[int, ...]) -> str:
+    return " x ".join(map(str, shape))
 
 
 def _our_axes(series: tifffile.TiffPageSeries) -> tuple[tuple[int, ...], str | None]:

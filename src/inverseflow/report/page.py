@@ -36,7 +36,7 @@ class Report:
     noise_curve: tuple[Any, Any] | None = None  # signal, standard deviation of the noise
     noise_spectrum: Any = None  # (Y, X), power, zero frequency in the corner
     history: dict[str, list[dict[str, float]]] = field(default_factory=dict)  # stage -> the rows of metrics.jsonl
-    audit: dict[str, Any] | None = None  # {"verdict": ..., "checks": [{"name", "value", "expected", "passed", "text"}]}
+    audit: dict[str, Any] | None = None  # {"verdict", "checks": [{"name", "value", "limits", "verdict", "meaning"}]}
     facts: dict[str, str] = field(default_factory=dict)
 
 

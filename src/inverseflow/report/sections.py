@@ -18,8 +18,7 @@ UNITS = {"micrometer": "µm", "micrometre": "µm", "micron": "µm", "um": "µm",
 UNITS |= {"millimeter": "mm", "millimetre": "mm", "second": "s", "millisecond": "ms", "minute": "min"}
 AXIS_NAMES = {"S": "Sample", "T": "Time", "Z": "Z"}
 PLANE_NAMES = {"S": "Samples", "T": "Time points", "Z": "Planes"}
-VERDICTS = {"trust": "good", "caution": "fair", "do not trust": "bad"}
-RESULTS = {True: ("good", "passed"), False: ("bad", "failed"), None: ("none", "not run")}
+VERDICTS = {"pass": "good", "doubtful": "fair", "fail": "bad"}
 MAX_SPECTRUM = 256
 TIMES = "\u00d7"
 
@@ -188,15 +187,17 @@ def audit(report: Report) -> str:
     if report.audit is None:
         return ""
     rows = []
-    for check in report.audit.get("checks", []):
-        passed = check.get("passed")
-        style, word = RESULTS[None if passed is None else bool(passed)]
+    for check in report.audit["checks"]:
+        word = check["verdict"]
         rows.append(
-            f'<tr><th scope="row">{text(check.get("name"))}</th><td data-label="Value">{text(check.get("value"))}</td>'
-            f'<td data-label="Expected">{text(check.get("expected"))}</td><td data-label="Result">'
-            f'<span class="result {style}">{word}</span></td><td class="why">{text(check.get("text", ""))}</td></tr>'
+            f'<tr><th scope="row">{text(check["name"])}</th><td data-label="Value">{text(check["value"])}</td>'
+            f'<td data-label="Doubtful from">{text(check["limits"][0])}</td><td data-label="Result">'
+            f'<span class="result {VERDICTS[word]}">{word}</span></td>'
+            f'<td class="why">{text(check["meaning"])}</td></tr>'
         )
-    head = "".join(f'<th scope="col">{name}</th>' for name in ("Check", "Value", "Expected", "Result", "Meaning"))
+    head = "".join(
+        f'<th scope="col">{name}</th>' for name in ("Check", "Value", "Doubtful from", "Result", "What it would mean")
+    )
     body = f'<table class="checks"><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table>'
     lead = "Whether what was removed looks like the declared noise, and what was kept can be believed."
     return section("audit", "Audit", lead, body if rows else "")

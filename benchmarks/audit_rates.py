@@ -1,0 +1,198 @@
+"""How often is the audit wrong? Denoisers trained with right and with wrong assumptions, judged image by image.
+
+    python -m benchmarks.audit_rates --data ../shared/data [--models DIR] [--workers 2] [--raw FILE]
+
+Every denoiser learns from 40 noisy BSDS500 training crops (the fast preset) and is judged on 20 of them and on 20 test
+images; some of the right ones are told 4 % more noise than there is, as our estimates lean, and some learn from one
+image alone. Images of even number calibrate: the limit of a figure is its 98.5 % quantile over the right cases. Images
+of odd number give the rates: a right case that is not passed is a false alarm, a wrong case that is passed a miss.
+Wrong: the noise 20 % too small or 40 % too large, white noise assumed on correlated, Gaussian on Poisson, results
+blurred by 1.5 pixels, 30 steps of training.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.ndimage import gaussian_filter
+
+import inverseflow as ivf
+from benchmarks import datasets
+from benchmarks.common import RESULTS, write_result
+from inverseflow.audit import figures, judge
+from inverseflow.audit.limits import ALONE, WITH_DENOISER
+from inverseflow.noise import CorrelatedGaussian, Gaussian, Noise, Poisson, PoissonGaussian
+
+S = 25 / 255
+TRAIN, OWN, NEW, SINGLE, SIZE = 40, 20, 20, 8, 256
+SHORT, BLUR, SMALLEST_LIMIT, QUANTILE = 30, 1.5, 0.03, 0.985
+
+
+def correlated(factor: float = 1.0) -> Noise:
+    return CorrelatedGaussian.cosine(factor * S, 2.0)
+
+
+CASES: dict[str, tuple[Noise, Noise]] = {
+    "gaussian 25, right": (Gaussian(S), Gaussian(S)),
+    "gaussian 10, right": (Gaussian(10 / 255), Gaussian(10 / 255)),
+    "gaussian 50, right": (Gaussian(2 * S), Gaussian(2 * S)),
+    "poisson, right": (Poisson(0.01), Poisson(0.01)),
+    "poisson-gaussian, right": (PoissonGaussian(0.01, 10 / 255), PoissonGaussian(0.01, 10 / 255)),
+    "correlated, right": (correlated(), correlated()),
+    "gaussian 25 with 4 % more, right": (Gaussian(S), Gaussian(1.04 * S)),
+    "poisson with 4 % more, right": (Poisson(0.01), Poisson(0.01 * 1.04**2)),
+    "correlated with 4 % more, right": (correlated(), correlated(1.04)),
+    "gaussian 25 from one image, right": (Gaussian(S), Gaussian(S)),
+    "poisson from one image, right": (Poisson(0.01), Poisson(0.01)),
+    "correlated from one image, right": (correlated(), correlated()),
+    "gaussian 25, -20 %": (Gaussian(S), Gaussian(0.8 * S)),
+    "gaussian 25, +40 %": (Gaussian(S), Gaussian(1.4 * S)),
+    "poisson, -20 %": (Poisson(0.01), Poisson(0.0064)),
+    "poisson, +40 %": (Poisson(0.01), Poisson(0.0196)),
+    "correlated, -20 %": (correlated(), correlated(0.8)),
+    "correlated, +40 %": (correlated(), correlated(1.4)),
+    "correlated, white assumed": (correlated(), Gaussian(S)),
+    "poisson, gaussian assumed": (Poisson(0.01), Gaussian(0.0663)),
+    "poisson-gaussian, gaussian assumed": (PoissonGaussian(0.01, 10 / 255), Gaussian(0.077)),
+    "gaussian 25, under-trained": (Gaussian(S), Gaussian(S)),
+    "poisson, under-trained": (Poisson(0.01), Poisson(0.01)),
+    "correlated, under-trained": (correlated(), correlated()),
+}
+
+
+def images(data: Path) -> tuple[torch.Tensor, torch.Tensor]:
+    """Training crops, every other image, and test crops, every tenth."""
+    task = datasets.load({"data": "photographs", "noise": f"gaussian:sigma={S}"}, data)
+    assert task.clean is not None
+    top, left = ((n - SIZE) // 2 for n in task.clean.shape[-2:])
+    own = task.clean[: 2 * TRAIN : 2, :, top : top + SIZE, left : left + SIZE]
+    return own, task.tests["bsds500"][1][:: 200 // NEW]
+
+
+def noisy_images(data: Path, noise: Noise) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(1)
+    own, new = images(data)
+    return noise.sample(own, generator=generator), noise.sample(new, generator=generator)
+
+
+def train(case: str, number: int | None, data: Path, folder: Path) -> str:
+    """One model for 40 images, or one for the image of this number alone."""
+    torch.set_num_threads(1)
+    true, assumed = CASES[case]
+    noisy, new = noisy_images(data, true)
+    if number is not None:
+        noisy = judged(noisy, new)[number : number + 1]
+    steps = SHORT if "under-trained" in case else None
+    model = ivf.Denoiser.train(noisy, assumed, preset="fast", max_steps=steps, progress=False)
+    model.save(file_of(case, number, folder), overwrite=True)
+    return case
+
+
+def file_of(case: str, number: int | None, folder: Path) -> Path:
+    return folder / f"{case}{'' if number is None else f' {number}'}.safetensors"
+
+
+def judged(own: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
+    return torch.cat([own[: 2 * OWN : 2], new])
+
+
+def alone(case: str) -> list[int]:
+    """The images that have a model of their own."""
+    return list(range(0, OWN + NEW, (OWN + NEW) // SINGLE)) if "one image" in case else []
+
+
+def collect(case: str, data: Path, folder: Path, blurred: bool) -> list[dict[str, Any]]:
+    """The figures of every image of a case, with the denoiser and without it."""
+    torch.set_num_threads(1)
+    true, assumed = CASES[case]
+    rows = []
+    for number, x1 in enumerate(judged(*noisy_images(data, true))):
+        if alone(case) and number not in alone(case):
+            continue
+        model = ivf.Denoiser.load(file_of(case, number if alone(case) else None, folder), device="cpu")
+        mean, flow = model.function("mean"), model.function("flow")
+        if blurred:
+            mean, flow = smoothed(mean), smoothed(flow)
+        generator = torch.Generator().manual_seed(number)
+        noisy = x1[None]
+        clean = mean(noisy)
+        figure = figures(noisy, clean, assumed, denoise=mean, plausible=flow(noisy), generator=generator)
+        without = figures(noisy, clean, assumed, generator=generator)
+        name = case.replace("right", "over-smoothed") if blurred else case
+        rows.append({"case": name, "image": number, "with": figure, "alone": without})
+    return rows
+
+
+def smoothed(function: Any) -> Any:
+    return lambda x: torch.from_numpy(gaussian_filter(function(x).numpy(), (0, 0, BLUR, BLUR)))
+
+
+def calibrate(rows: list[dict[str, Any]], kind: str) -> dict[str, float]:
+    right = [row[kind] for row in rows if row["case"].endswith("right") and row["image"] % 2 == 0]
+    limits = {}
+    for name in {name: None for row in right for name in row}:
+        values = [row[name] for row in right if name in row]
+        limits[name] = round(max(SMALLEST_LIMIT, float(np.quantile(values, QUANTILE))), 3)
+    return limits
+
+
+def rates(rows: list[dict[str, Any]], kind: str, limits: dict[str, float]) -> dict[str, Any]:
+    """Shares of verdicts by case over the images of odd number, and the two rates over all of them."""
+    table: dict[str, Any] = {}
+    for case in {row["case"]: None for row in rows}:
+        verdicts = [judge(row[kind], limits).verdict for row in rows if row["case"] == case and row["image"] % 2 == 1]
+        table[case] = {verdict: round(verdicts.count(verdict) / len(verdicts), 3) for verdict in set(verdicts)}
+    right, wrong = ([t.get("pass", 0.0) for c, t in table.items() if c.endswith("right") is r] for r in (True, False))
+    failed = [t.get("fail", 0.0) for c, t in table.items() if c.endswith("right")]
+    return {
+        "cases": sum(row["image"] % 2 for row in rows),
+        "false_alarms": round(1 - float(np.mean(right)), 3),
+        "of_them_failed": round(float(np.mean(failed)), 3),
+        "misses": round(float(np.mean(wrong)), 3),
+        "verdicts": table,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, default=Path("../shared/data"))
+    parser.add_argument("--models", type=Path, default=Path("out/audit_models"), help="kept, and used when they exist")
+    parser.add_argument("--trainers", type=int, default=1)
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--raw", type=Path, help="write the figures of every image here")
+    parser.add_argument("--output", type=Path, default=RESULTS / "audit_rates.json")
+    arguments = parser.parse_args()
+    arguments.models.mkdir(parents=True, exist_ok=True)
+    started, spawn = time.perf_counter(), get_context("spawn")
+    models = [(case, number) for case in CASES for number in alone(case) or [None]]
+    missing = [(case, n) for case, n in models if not file_of(case, n, arguments.models).exists()]
+    with ProcessPoolExecutor(arguments.trainers, spawn) as pool:
+        for job in [pool.submit(train, *one, arguments.data, arguments.models) for one in missing]:
+            print(f"{time.perf_counter() - started:5.0f} s  trained {job.result()}", flush=True)
+    rows: list[dict[str, Any]] = []
+    blurred = [case for case in CASES if case.endswith("right") and " with " not in case and " from " not in case]
+    wanted = [(case, False) for case in CASES] + [(case, True) for case in blurred]
+    with ProcessPoolExecutor(arguments.workers, spawn) as pool:
+        for job in [pool.submit(collect, c, arguments.data, arguments.models, b) for c, b in wanted]:
+            rows += job.result()
+            print(f"{time.perf_counter() - started:5.0f} s  judged {rows[-1]['case']}", flush=True)
+            if arguments.raw:
+                arguments.raw.write_text(json.dumps(rows))
+    result: dict[str, Any] = {"quantile": QUANTILE}
+    for kind, used in (("with", WITH_DENOISER), ("alone", ALONE)):
+        limits = calibrate(rows, kind)
+        result[kind] = {"limits": limits, "used": used, **rates(rows, kind, limits)}
+        print(kind, json.dumps(result[kind], indent=1))
+    write_result(arguments.output, result)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,123 @@
+"""Is a result believable? Without the truth: does what was removed behave like the declared noise?
+
+1. The noise itself: the quietest blocks of x1, and its noise curve where the noise is white, against the declared
+   noise. A model that is told too little noise explains the data perfectly, with the rest of the noise in its result;
+   only these checks can see that.
+2. The residual x1 - x0_hat against the residual of simulated data, x1' - denoise(x1') with x1' = noise(plausible x0),
+   by intensity, by frequency and by rank; never against the noise, because a posterior mean's residual is smaller.
+   Plausible is what has the recovered distribution: the map's result, not the mean's, which is too smooth.
+3. Re-noising: noise(plausible x0) against x1, by frequency and by rank.
+4. Structure: how the residual goes with the fine detail of the result, beside the same in simulated data.
+5. Two passes over one plausible x0 with fresh noise: as a posterior mean, each should go with that x0 with slope 1 at
+   every frequency; less, and noise gets through; more, and signal is lost.
+
+The limits were calibrated on right and wrong cases (`benchmarks/audit_rates.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from ..axes import to_batch
+from ..errors import InputError
+from ..noise import Noise, as_noise
+from .figures import figures
+from .limits import ALONE, BEYOND, MEANING, WITH_DENOISER
+
+__all__ = ["Audit", "Check", "audit", "figures", "judge"]
+
+SMALLEST, LARGEST, SAMPLES = 32, 512, 4
+"""Pixels along y and x, and samples: less cannot be judged, more says nothing new."""
+VERDICTS = ("pass", "doubtful", "fail")
+
+
+class Model(Protocol):
+    """What the audit needs of a `Denoiser`."""
+
+    @property
+    def noise(self) -> Noise: ...
+    def function(self, estimate: str | None = None) -> Callable[[Tensor], Tensor]: ...
+
+
+@dataclass(frozen=True)
+class Check:
+    """One figure and the limits from which it is doubtful and from which it fails; 0 or less is perfect."""
+
+    name: str
+    value: float
+    limits: tuple[float, float]
+    meaning: str
+
+    @property
+    def verdict(self) -> str:
+        return VERDICTS[sum(self.value >= limit for limit in self.limits)]
+
+
+@dataclass(frozen=True)
+class Audit:
+    """The verdict (pass, doubtful or fail), the checks behind it, and the error that simulated data would have."""
+
+    verdict: str
+    checks: tuple[Check, ...]
+
+    @property
+    def reasons(self) -> list[str]:
+        """What is wrong, the worst first."""
+        failing = [check for check in self.checks if check.verdict != "pass"]
+        return [check.meaning for check in sorted(failing, key=lambda c: -c.value / c.limits[0])]
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"verdict": self.verdict, "checks": [{**vars(check), "verdict": check.verdict} for check in self.checks]}
+
+    def __str__(self) -> str:
+        return self.verdict if self.verdict == "pass" else f"{self.verdict}: {' '.join(self.reasons[:2])}"
+
+
+def audit(
+    noisy: Any,
+    clean: Any,
+    by: Model | Noise | str,
+    *,
+    axes: str | None = None,
+    estimate: str | None = None,
+    seed: int = 0,
+) -> Audit:
+    """Judge `clean`, the result of denoising `noisy`; both images (B, C, *S), or any order with `axes`.
+
+    by   the `Denoiser` that made the result, or only the noise that it was made for, where another tool made it: then
+         nothing can be simulated and fewer checks are possible
+    """
+    before, after = (to_batch(x, axes)[0].float() for x in (noisy, clean))
+    if before.shape != after.shape or before.ndim < 4:
+        shapes = f"{tuple(before.shape)} and {tuple(after.shape)}"
+        raise InputError(f"The audit compares a noisy and a denoised image of one shape, not {shapes}.")
+    if min(before.shape[-2:]) < SMALLEST:
+        raise InputError(f"The audit needs images of at least {SMALLEST} x {SMALLEST} pixels.")
+    where = (slice(0, SAMPLES), slice(None), *(_middle(size) for size in before.shape[2:]))
+    before, after = before[where], after[where]
+    generator = torch.Generator().manual_seed(seed)
+    if isinstance(by, Noise | str):
+        return judge(figures(before, after, as_noise(by), generator=generator), ALONE)
+    plausible = by.function("flow")(before)
+    found = figures(before, after, by.noise, denoise=by.function(estimate), plausible=plausible, generator=generator)
+    return judge(found, WITH_DENOISER)
+
+
+def judge(found: dict[str, float], limits: dict[str, float]) -> Audit:
+    """Doubtful with one figure beyond its limit; a failure with one far beyond or with two."""
+    checks = tuple(
+        Check(name, value, (limits[name], BEYOND * limits[name]), MEANING[name]) for name, value in found.items()
+    )
+    beyond = [check for check in checks if check.verdict != "pass"]
+    failed = len(beyond) > 1 or any(check.verdict == "fail" for check in beyond)
+    return Audit(VERDICTS[bool(beyond) + failed], checks)
+
+
+def _middle(size: int) -> slice:
+    start = max(0, (size - LARGEST) // 2)
+    return slice(start, start + LARGEST)

@@ -1,0 +1,137 @@
+"""The figures that the audit judges, each the worst of the channels; 0 is perfect, larger is worse."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..errors import InputError
+from ..estimate import estimate_noise
+from ..noise import Noise
+from ..tensors import Generator
+from . import measures
+from .measures import Residual
+
+Denoise = Callable[[Tensor], Tensor]
+WHITE = 0.1
+"""Correlation of neighbours below which declared noise counts as white."""
+FAINT = 0.25
+"""Of the typical noise: where there is less, as in the dark, how much less makes no difference to a result."""
+
+
+def figures(
+    noisy: Tensor,
+    clean: Tensor,
+    noise: Noise,
+    *,
+    denoise: Denoise | None = None,
+    plausible: Tensor | None = None,
+    generator: Generator = None,
+) -> dict[str, float]:
+    """Of images (B, C, *S). Without `denoise` nothing can be simulated, and what is left is compared with the noise."""
+    plausible = noise.project(clean if plausible is None else plausible)
+    # A camera clips, and no noise model says so: what is simulated is kept within the range of what was seen.
+    first, second = (noise.draw(plausible, generator).clamp(noisy.min(), noisy.max()) for _ in range(2))
+    found = _declared(noisy, plausible, noise, first, generator)
+    found |= _renoised(noisy, first, plausible, noise)
+    observed, pure = (measures.residuals(x1, x0, noise) for x1, x0 in ((noisy, clean), (first, plausible)))
+    if denoise is None:
+        return found | _worst([_beyond_noise(r, n) for r, n in zip(observed, pure, strict=True)])
+    passes = (denoise(first), denoise(second))
+    simulated = measures.residuals(first, passes[0], noise)
+    found |= _worst([_unlike(*three) for three in zip(observed, simulated, pure, strict=True)])
+    return found | _worst([_slope(passes, plausible, first - plausible, c) for c in range(noisy.shape[1])])
+
+
+def _slope(passes: tuple[Tensor, Tensor], truth: Tensor, noise: Tensor, channel: int) -> dict[str, float]:
+    """A posterior mean x is calibrated: E[x0 | x] = x, so that x0 goes with x with slope 1 at every frequency."""
+    x0 = measures.planes(truth, channel)
+    both = [measures.planes(x, channel) for x in passes]
+    shared = np.mean([measures.band_power(x, x0) for x in both], 0)
+    power = np.mean([measures.band_power(x) for x in both], 0)
+    floor = measures.NEGLIGIBLE * float(measures.band_power(measures.planes(noise, channel)).mean())
+    slope = np.log((np.maximum(shared, 0) + floor) / (power + floor))
+    return {"noise gets through": -float(slope.min()), "signal is lost": float(slope.max())}
+
+
+def _declared(noisy: Tensor, plausible: Tensor, noise: Noise, drawn: Tensor, generator: Generator) -> dict[str, float]:
+    """The noise that the image shows against the declared one."""
+    found = {}
+    z = measures.standardised(drawn, plausible, noise)[0]
+    lag1 = [measures.neighbours(z, axis) for axis in (-2, -1)]
+    white = max(abs(lag) for lag in lag1) < WHITE
+    if not white:  # white noise is told from texture better by its curve
+        middle = plausible.flatten(2).median(2).values.reshape(*plausible.shape[:2], *(1,) * (plausible.ndim - 2))
+        quiet = measures.quiet_noise(noisy, noise, middle.expand(plausible.shape).contiguous(), generator)
+        found = {"too little noise declared": max(quiet), "too much noise declared": -min(quiet)}
+    try:
+        seen = estimate_noise(noisy.cpu().numpy(), axes="SCZYX" if noisy.ndim == 5 else "SCYX")
+    except InputError:
+        return found
+    seen_lag1 = (0.0, 0.0) if seen.lag1 is None or seen.family != "correlated" else seen.lag1[-2:]
+    found["other correlation declared"] = max(abs(a - b) for a, b in zip(lag1, seen_lag1, strict=True))
+    if white and seen.family != "correlated":
+        curves = [np.atleast_2d(part) for part in seen.std_curve]
+        per_channel = [_off(noisy, noise, c, *(part[c] for part in curves)) for c in range(noisy.shape[1])]
+        found["other curve declared"] = max(per_channel)
+    return found
+
+
+def _off(noisy: Tensor, noise: Noise, channel: int, levels: measures.Array, sd: measures.Array) -> float:
+    """Root mean square of log(seen sd / declared sd) over the pixels of a channel."""
+    middle = 0.5 * (levels[1:] + levels[:-1])
+    share = np.bincount(np.digitize(measures.smoothed(noisy, channel).ravel(), middle), minlength=len(levels))
+    at = torch.zeros(len(levels), noisy.shape[1], *(1,) * (noisy.ndim - 2))
+    at[:, channel] = torch.from_numpy(levels).float().reshape(-1, *at.shape[2:])
+    at = noise.project(at)
+    mean, declared = (f(at)[:, channel].flatten().double().numpy() for f in (noise.mean, noise.std))
+    order = np.argsort(mean)
+    declared = np.interp(levels, mean[order], declared[order])
+    floor = FAINT * float(np.sqrt(np.average(declared**2, weights=share)))
+    off = np.log(np.maximum(sd, floor) / np.maximum(declared, floor))
+    return float(np.sqrt(np.average(off**2, weights=share)))
+
+
+def _renoised(noisy: Tensor, drawn: Tensor, plausible: Tensor, noise: Noise) -> dict[str, float]:
+    """noise(plausible x0) against x1: if the model is right, two draws of one law."""
+    sd = measures.standardised(drawn, plausible, noise)[1]
+    found = []
+    for c in range(noisy.shape[1]):
+        typical = float(sd[:, c].square().mean().sqrt())
+        one, other = (measures.planes(x, c) / typical for x in (noisy, drawn))
+        floor = measures.NEGLIGIBLE * float(measures.band_power(measures.planes(drawn - plausible, c)).mean())
+        shift = np.abs(np.quantile(one, measures.QUANTILES) - np.quantile(other, measures.QUANTILES)).max()
+        spectrum = measures.log_ratio(measures.band_power(one), measures.band_power(other), floor / typical**2)
+        found.append({"re-noised spectrum": spectrum, "re-noised values": float(shift)})
+    return _worst(found)
+
+
+def _unlike(observed: Residual, simulated: Residual, pure: Residual) -> dict[str, float]:
+    floor = measures.NEGLIGIBLE * float(pure.power.mean())
+    shift = np.abs(observed.mean - simulated.mean).max()
+    return {
+        "residual by intensity": measures.log_ratio(observed.variance, simulated.variance, measures.NEGLIGIBLE),
+        "residual mean": float(shift),
+        "residual spectrum": measures.log_ratio(observed.power, simulated.power, floor),
+        "residual values": float(np.abs(observed.quantiles - simulated.quantiles).max()),
+        "structure in the residual": abs(observed.detail - simulated.detail),
+    }
+
+
+def _beyond_noise(observed: Residual, pure: Residual) -> dict[str, float]:
+    """A good estimate removes less than the noise at every level and frequency, and most of it."""
+    floor = measures.NEGLIGIBLE * float(pure.power.mean())
+    ratios = np.concatenate([observed.variance / pure.variance, (observed.power + floor) / (pure.power + floor)])
+    kept = observed.variance.mean() / pure.variance.mean()
+    return {
+        "more removed than noise": float(np.log(np.maximum(ratios, 1e-12)).max()),
+        "hardly anything removed": -float(np.log(max(kept, 1e-12))),
+        "residual mean": float(np.abs(observed.mean).max()),
+    }
+
+
+def _worst(channels: list[dict[str, float]]) -> dict[str, float]:
+    return {name: max(channel[name] for channel in channels) for name in channels[0]}

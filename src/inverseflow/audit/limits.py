@@ -1,0 +1,51 @@
+"""From where on a figure is doubtful, as `benchmarks/audit_rates.py` found, and what it would mean."""
+
+from __future__ import annotations
+
+BEYOND = 1.4
+"""A figure beyond this many times its limit fails by itself."""
+NOISE = {
+    "too little noise declared": 0.24,
+    "too much noise declared": 0.08,
+    "other correlation declared": 0.2,
+    "other curve declared": 0.1,
+}
+WITH_DENOISER = NOISE | {
+    "re-noised spectrum": 0.45,
+    "re-noised values": 0.32,
+    "residual by intensity": 0.19,
+    "residual mean": 0.06,
+    "residual spectrum": 0.35,
+    "residual values": 0.15,
+    "structure in the residual": 0.045,
+    "noise gets through": 0.55,
+    "signal is lost": 0.5,
+}
+ALONE = NOISE | {
+    "re-noised spectrum": 0.62,
+    "re-noised values": 0.45,
+    "more removed than noise": 0.15,
+    "hardly anything removed": 0.95,
+    "residual mean": 0.3,
+}
+MEANING = {
+    "too little noise declared": "The quietest parts of the image are noisier than the declared noise, so noise is"
+    " left in the result: declare more.",
+    "too much noise declared": "The quietest parts of the image are less noisy than the declared noise, so detail is"
+    " lost: declare less.",
+    "other correlation declared": "Neighbouring pixels of the image's noise go together otherwise than declared:"
+    " estimate the noise with its correlation.",
+    "other curve declared": "The noise depends on the intensity otherwise than declared: estimate it from the image.",
+    "re-noised spectrum": "The result with the declared noise on it has other fine detail than the image.",
+    "re-noised values": "The result with the declared noise on it has other values than the image.",
+    "residual by intensity": "What was removed varies with the intensity otherwise than the declared noise would.",
+    "residual mean": "What was removed is not zero on average: the brightness was changed.",
+    "residual spectrum": "What was removed has another grain than the declared noise would leave.",
+    "residual values": "What was removed has other values than the declared noise would leave.",
+    "structure in the residual": "What was removed holds structure of the image: the result is too smooth.",
+    "noise gets through": "In two passes over simulated data noise got into the result: train longer.",
+    "signal is lost": "In two passes over simulated data detail was lost: the result is too smooth.",
+    "more removed than noise": "More was removed than the declared noise holds: structure is lost, or there is more"
+    " noise than declared.",
+    "hardly anything removed": "Hardly anything was removed: most of the declared noise is still in the result.",
+}

@@ -1,0 +1,46 @@
+"""Where to compute: the device, the precision, and Lightning Fabric on top of them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from lightning.fabric import Fabric
+
+from .errors import InputError
+
+
+def launch(device: str = "auto", precision: str = "auto") -> Fabric:
+    """The engine on one device; "auto" takes a GPU where there is one, and bf16 on CUDA."""
+    for name in ("lightning.fabric", "lightning.pytorch", "lightning_utilities"):  # "Using bfloat16": no news to a user
+        logging.getLogger(name).setLevel(logging.WARNING)
+    chosen = choose_device(device)
+    if precision == "auto":
+        precision = "bf16-mixed" if chosen == "cuda" else "32-true"
+    fabric = Fabric(accelerator=chosen, devices=1, precision=precision)  # type: ignore[arg-type]
+    fabric.launch()
+    return fabric
+
+
+def choose_device(device: str = "auto") -> str:
+    available = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    if device == "auto":
+        return "cuda" if available["cuda"] else "mps" if available["mps"] else "cpu"
+    if device not in available:
+        raise InputError(f"device must be auto, cpu, cuda or mps, not {device!r}.")
+    if not available[device]:
+        raise InputError(f"This machine has no {device} device; use the device auto.")
+    return device
+
+
+@contextmanager
+def fast_matmul(cuda: bool) -> Iterator[None]:
+    """TF32 where float32 is left on a GPU; the user's setting comes back afterwards."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high" if cuda else before)
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)

@@ -1,0 +1,210 @@
+"""The audit against a case that is known exactly: Gaussian fields, whose best denoiser is a filter.
+
+x0 has the power P, white noise the power s^2. Then the posterior mean multiplies each frequency by w = P / (P + s^2)
+and the inverse flow by sqrt(w).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tifffile
+import torch
+from scipy.ndimage import gaussian_filter
+from torch import Tensor
+from typer.testing import CliRunner
+
+import inverseflow as ivf
+from inverseflow.audit import figures, judge, measures
+from inverseflow.audit.limits import ALONE, MEANING, WITH_DENOISER
+from inverseflow.cli import app
+
+SIZE, SIGMA = 256, 0.5
+FREQUENCY = np.hypot(np.fft.fftfreq(SIZE)[:, None], np.fft.rfftfreq(SIZE))
+POWER = torch.from_numpy(40 * np.exp(-((FREQUENCY / 0.03) ** 2))).float()
+
+
+def filtered(x: Tensor, factor: Tensor) -> Tensor:
+    return torch.fft.irfft2(torch.fft.rfft2(x) * factor, s=x.shape[-2:])
+
+
+def field(seed: int) -> Tensor:
+    white = torch.randn(1, 1, SIZE, SIZE, generator=torch.Generator().manual_seed(seed))
+    return 2.0 + filtered(white, POWER.sqrt())
+
+
+class Exact:
+    """The exact denoiser of the field for a declared sigma, as the audit sees a model."""
+
+    def __init__(self, sigma: float, after: Callable[[Tensor], Tensor] = lambda x: x) -> None:
+        self.noise, self.after = ivf.Gaussian(sigma), after
+        self.gain = POWER / (POWER + sigma**2)
+
+    def function(self, estimate: str | None = None) -> Callable[[Tensor], Tensor]:
+        gain = self.gain.sqrt() if estimate == "flow" else self.gain
+        return lambda x: self.after(2.0 + filtered(x - 2.0, gain))
+
+
+def blurred(x: Tensor) -> Tensor:
+    return torch.from_numpy(gaussian_filter(x.numpy(), (0, 0, 6, 6)))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_exact_denoiser_passes(seed: int) -> None:
+    noisy = ivf.Gaussian(SIGMA).sample(field(seed), generator=torch.Generator().manual_seed(seed))
+    exact = Exact(SIGMA)
+    found = ivf.audit(noisy, exact.function()(noisy), exact)
+    assert found.verdict == "pass", found.reasons
+
+
+@pytest.mark.parametrize(
+    ("model", "figure"),
+    [
+        (Exact(0.8 * SIGMA), "other curve declared"),
+        (Exact(1.4 * SIGMA), "residual by intensity"),
+        (Exact(SIGMA, blurred), "residual spectrum"),
+        (Exact(SIGMA, lambda x: x + 0.3), "re-noised values"),
+    ],
+    ids=["too little noise", "too much noise", "over-smoothed", "brightness changed"],
+)
+def test_what_is_wrong_is_named(model: Exact, figure: str) -> None:
+    noisy = ivf.Gaussian(SIGMA).sample(field(0), generator=torch.Generator().manual_seed(0))
+    found = ivf.audit(noisy, model.function()(noisy), model)
+    assert found.verdict == "fail"
+    assert {check.name: check.verdict for check in found.checks}[figure] != "pass"
+
+
+def test_white_noise_declared_on_correlated_noise_fails() -> None:
+    noisy = ivf.CorrelatedGaussian.cosine(SIGMA, 2.0).sample(field(0), generator=torch.Generator().manual_seed(0))
+    exact = Exact(SIGMA)
+    found = ivf.audit(noisy, exact.function()(noisy), exact)
+    assert found.verdict == "fail"
+    assert any("Neighbouring pixels" in reason for reason in found.reasons)
+
+
+def test_residual_of_the_posterior_mean_has_the_variance_of_theory() -> None:
+    """E (x1 - E[x0 | x1])^2 = s^2 (1 - mean w): smaller than the noise."""
+    noisy = ivf.Gaussian(SIGMA).sample(field(1), generator=torch.Generator().manual_seed(1))
+    exact = Exact(SIGMA)
+    (residual,) = measures.residuals(noisy, exact.function()(noisy), exact.noise)
+    whole = torch.fft.irfft2(exact.gain + 0j, s=(SIZE, SIZE))[0, 0]  # the mean of w over all frequencies
+    assert residual.variance.mean() == pytest.approx(1 - float(whole), abs=0.02)
+    assert residual.mean == pytest.approx(np.zeros(measures.LEVELS), abs=0.06)
+
+
+def test_band_power_of_white_noise_is_its_variance() -> None:
+    noise = 3.0 * np.random.default_rng(0).normal(size=(4, 128, 160))
+    assert measures.band_power(noise) == pytest.approx(np.full(measures.BANDS, 9.0), rel=0.15)
+
+
+@pytest.mark.parametrize("factor", [0.7, 1.0, 1.5])
+@pytest.mark.parametrize(
+    "declared", [ivf.Gaussian(0.2), ivf.CorrelatedGaussian.cosine(0.2, 2.0)], ids=["white", "correlated"]
+)
+def test_quiet_blocks_measure_the_noise(declared: ivf.Noise, factor: float) -> None:
+    flat = torch.full((1, 1, 256, 256), 5.0)
+    noisy = flat + factor * (declared.draw(flat, torch.Generator().manual_seed(0)) - flat)
+    (found,) = measures.quiet_noise(noisy, declared, flat, torch.Generator().manual_seed(1))
+    assert found == pytest.approx(np.log(factor), abs=0.06)
+
+
+def test_correlation_of_neighbours() -> None:
+    noise = ivf.CorrelatedGaussian(1.0, torch.tensor([[1.0, 1.0]]))  # lag 1 along x: 1 / 2, along y: 0
+    z = noise.draw(torch.zeros(4, 1, 256, 256), torch.Generator().manual_seed(0))
+    assert measures.neighbours(z, -1) == pytest.approx(0.5, abs=0.01)
+    assert measures.neighbours(z, -2) == pytest.approx(0.0, abs=0.01)
+
+
+def test_verdict_of_figures() -> None:
+    limits = {"residual mean": 0.1, "signal is lost": 1.0}
+    assert judge({"residual mean": 0.09, "signal is lost": -3.0}, limits).verdict == "pass"
+    assert judge({"residual mean": 0.11, "signal is lost": -3.0}, limits).verdict == "doubtful"
+    assert judge({"residual mean": 0.15, "signal is lost": -3.0}, limits).verdict == "fail"
+    both = judge({"residual mean": 0.11, "signal is lost": 1.3}, limits)
+    assert both.verdict == "fail"
+    assert both.reasons == [MEANING["signal is lost"], MEANING["residual mean"]]
+    assert json.loads(json.dumps(both.to_dict()))["checks"][0]["verdict"] == "doubtful"
+
+
+def test_every_figure_has_a_limit_and_a_meaning() -> None:
+    noisy = ivf.CorrelatedGaussian.cosine(SIGMA, 2.0).sample(field(0), generator=torch.Generator().manual_seed(0))
+    exact = Exact(SIGMA)
+    arguments = (noisy, exact.function()(noisy), exact.noise)
+    names = set(figures(*arguments, denoise=exact.function())) | set(figures(noisy, noisy, ivf.Poisson(0.1)))
+    names |= set(figures(*arguments[:2], ivf.CorrelatedGaussian.cosine(SIGMA, 2.0)))
+    assert names <= set(WITH_DENOISER) | set(ALONE)
+    assert set(WITH_DENOISER) | set(ALONE) == set(MEANING)
+
+
+def test_limits_are_those_that_were_measured() -> None:
+    stored = json.loads((Path(__file__).parent.parent / "benchmarks" / "results" / "audit_rates.json").read_text())
+    assert stored["with"]["limits"] == WITH_DENOISER
+    assert stored["alone"]["limits"] == ALONE
+    assert stored["with"]["false_alarms"] <= 0.05
+    assert stored["with"]["misses"] <= 0.10
+    assert stored["with"]["cases"] >= 200
+
+
+def test_volumes_and_channels() -> None:
+    clean = torch.cat([field(seed)[:, :, :64, :64] for seed in range(6)])[None, :, 0].repeat(1, 2, 1, 1, 1)
+    noise = ivf.Gaussian([SIGMA, 2 * SIGMA])
+    noisy = noise.sample(clean, generator=torch.Generator().manual_seed(0))
+    assert ivf.audit(noisy, clean, noise).verdict == "pass"
+    assert ivf.audit(noisy, clean, ivf.Gaussian([SIGMA, 4 * SIGMA])).verdict == "fail"
+
+
+def test_too_little_to_judge_is_said() -> None:
+    with pytest.raises(ivf.InputError, match="32 x 32"):
+        ivf.audit(torch.zeros(1, 1, 20, 90), torch.zeros(1, 1, 20, 90), "gaussian:sigma=1")
+    with pytest.raises(ivf.InputError, match="one shape"):
+        ivf.audit(torch.zeros(1, 1, 64, 64), torch.zeros(1, 1, 64, 65), "gaussian:sigma=1")
+
+
+def test_the_command_judges_results_of_other_tools(tmp_path: Path) -> None:
+    clean = field(0)
+    noisy = ivf.Gaussian(SIGMA).sample(clean, generator=torch.Generator().manual_seed(0))
+    files = {name: tmp_path / f"{name}.tif" for name in ("noisy", "good", "blurred")}
+    results = {"noisy": noisy, "good": Exact(SIGMA).function()(noisy), "blurred": blurred(noisy)}
+    for name, image in results.items():
+        tifffile.imwrite(files[name], image[0, 0].numpy(), metadata={"axes": "YX"})
+
+    def run(name: str, *options: str) -> tuple[int, str]:
+        result = CliRunner().invoke(app, ["audit", str(files["noisy"]), str(files[name]), *options])
+        return result.exit_code, result.output
+
+    declared = ("--noise", f"gaussian:sigma={SIGMA}")
+    assert run("good", *declared)[0] == 0
+    code, text = run("good", *declared, "--json")
+    assert json.loads(text)["verdict"] == "pass"
+    code, text = run("blurred", *declared)
+    assert code == 3
+    assert "More was removed than the declared noise holds" in text
+    code, text = run("noisy", *declared)
+    assert code == 3
+    assert "Hardly anything was removed" in text
+    assert run("good")[0] == 0  # the noise is found
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["blurred.tif", "good.tif", "noisy.tif"]
+
+
+def test_denoise_says_when_its_result_should_not_be_trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two steps of training leave the noise where it is: everything is written, and the exit code is 3."""
+    monkeypatch.chdir(tmp_path)
+    noisy = ivf.Gaussian(SIGMA).sample(field(0), generator=torch.Generator().manual_seed(0))
+    tifffile.imwrite("a.tif", noisy[0, 0, :96, :96].numpy(), metadata={"axes": "YX"})
+    command = ["denoise", "a.tif", "--noise", f"gaussian:sigma={SIGMA}", "--steps", "2", "--device", "cpu"]
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code == 3
+    assert "Audit: fail" in result.output
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.tif", "a_denoised.html", "a_denoised.tif"]
+    assert '<p class="verdict bad"><span>Audit</span> fail</p>' in Path("a_denoised.html").read_text()
+    told = json.loads(CliRunner().invoke(app, [*command, "--force", "--json"]).output)
+    assert [found["verdict"] for found in told["audits"]] == ["fail"]
+    assert CliRunner().invoke(app, [*command, "--force", "--no-audit"]).exit_code == 0
+    tifffile.imwrite("tiny.tif", noisy[0, 0, :20, :24].numpy(), metadata={"axes": "YX"})
+    tiny = CliRunner().invoke(app, ["denoise", "tiny.tif", *command[2:]])
+    assert tiny.exit_code == 0
+    assert "No audit: The audit needs images of at least 32 x 32 pixels." in tiny.output
