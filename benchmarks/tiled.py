@@ -70,7 +70,7 @@ def compare(model: ivf.Denoiser, noisy: Array, whole: Array, tile_size: int | No
     started = time.perf_counter()
     tiled = model.denoise(noisy, axes="YX", tile_size=tile_size)
     seconds = time.perf_counter() - started
-    tile, _ = model.tile(noisy.shape, tile_size)
+    tile, *_ = model.tile(noisy.shape, tile_size)
     off = np.abs(tiled - whole)
     return {
         "tile": list(tile),

@@ -265,6 +265,9 @@ def test_figures_are_those_that_are_stored() -> None:
     demo, text = results["demo"], page_text("presets.md")
     row = f"| 2 CPU cores | {demo['seconds']:.0f} | {demo['input_psnr']:.2f} dB | {demo['output_psnr']:.2f} dB |"
     assert row in text
+    for run in results["presets"]["rows"]:
+        steps = f"{run['steps']['flow']} + {run['steps']['mean']}"
+        assert f"| `{run['preset']}` | {run['end']} | {steps} | {run['flow']:.2f} dB | {run['mean']:.2f} dB |" in text
     method = " ".join(page_text("method.md").split())
     assert f"{demo['flow_psnr']:.2f} dB and the mean {demo['output_psnr']:.2f} dB" in method
     for name in ("gaussian25", "correlated25", "poisson001"):

@@ -14,7 +14,7 @@ import inverseflow as ivf
 from inverseflow import imaging, tiling
 from inverseflow.cli import app
 from inverseflow.errors import InputError
-from inverseflow.imaging import choose_dimensions, choose_tile, denoise_image
+from inverseflow.imaging import choose_dimensions, denoise_image
 from inverseflow.io import Image
 
 SIGMA = 20.0
@@ -104,10 +104,10 @@ def test_a_stack_from_file_to_file(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     # As if a larger volume met a memory that holds a cube of 96: the usual overlap does not fit into it, but a flat
     # stack can be cut into wide tiles.
     monkeypatch.setattr(tiling, "pixels_at_once", lambda *_: 97**3)
-    assert choose_tile(model, (200, 1024, 1024), None, 64) == ((96, 96, 96), 1, 32)
-    assert choose_tile(model, (8, 1024, 1024), None, 64) == ((8, 328, 328), 1, 64)
-    assert choose_tile(model, (8, 1024, 1024), 200, 64) == ((8, 200, 200), 2, 64)
-    assert choose_tile(model, larger.shape, None, 64)[0] != larger.shape
+    assert model.tile((200, 1024, 1024)) == ((96, 96, 96), 1, 32)
+    assert model.tile((8, 1024, 1024)) == ((8, 336, 336), 1, 64)
+    assert model.tile((8, 1024, 1024), 200) == ((8, 200, 200), 2, 64)
+    assert model.tile(larger.shape)[0] != larger.shape
     target = np.zeros(larger.shape, np.float32)
     tiled = denoise_image(model, Image(larger, "ZYX"), target)
     assert tiled.axes == "ZYX"

@@ -96,8 +96,11 @@ def common(
 
 def run(work: Callable[[], int]) -> None:
     """Do the work; whatever goes wrong is one sentence and an exit code, never a traceback."""
+    import warnings
+
     from .errors import InverseflowError, NoiseError, UsageError
 
+    warnings.showwarning = lambda message, *_, **__: typer.echo(f"inverseflow: {message}", err=True)
     try:
         code = work()
     except (UsageError, NoiseError) as error:

@@ -61,9 +61,9 @@ def train_model(options: Options) -> int:
 
 
 def denoise_files(options: Options) -> int:
-    check_options(options)
     paths = expand_paths(options.files)
     targets = output_paths(paths, options.output)
+    check_options(options, targets)
     pages = [page_of(target) for target in targets] if options.page else []
     refuse_existing([*targets, *pages], force=options.force)
     images = [open_image(path, options) for path in paths]
@@ -186,10 +186,13 @@ def plan(
     return 0
 
 
-def check_options(options: Options) -> None:
+def check_options(options: Options, targets: Sequence[Path]) -> None:
     """What would only be noticed after the training."""
     if options.dtype not in DTYPES:
         raise UsageError(f"--dtype must be {', '.join(name for name in DTYPES if name)}, not {options.dtype}.")
+    pictures = [target.name for target in targets if target.suffix.lower() in (".png", ".jpg", ".jpeg")]
+    if pictures and (options.dtype or "").startswith("float"):
+        raise UsageError(f"{pictures[0]} cannot hold {options.dtype}; write a .tif file, or leave --dtype out.")
     if options.tile_size and options.tile_size < 3 * options.tile_overlap:
         raise UsageError(
             f"--tile-size {options.tile_size} leaves nothing beside an overlap of {options.tile_overlap}; take at "

@@ -162,7 +162,7 @@ class Denoiser:
                 f"axes {layout.axes}; give matching data or train a new model."
             )
         function = self.function(estimate)
-        tile, batch = self.tile(x.shape[2:], tile_size)
+        tile, batch, tile_overlap = self.tile(x.shape[2:], tile_size, tile_overlap)
         if tile == tuple(x.shape[2:]):
             parts = [function(part) for part in torch.split(x, batch)]
         else:
@@ -187,14 +187,14 @@ class Denoiser:
         """Tiles start at multiples of this, where the network's own grid has a corner."""
         return int(getattr(getattr(self.flow, "net", None), "multiple", 1))
 
-    def tile(self, shape: Sequence[int], tile_size: int | None = None) -> tuple[tuple[int, ...], int]:
-        """The size of a tile of an image of this shape, and how many go through the network together."""
-        features = getattr(getattr(self.flow, "net", None), "features_per_pixel", 64)
-        separate = getattr(getattr(self.flow, "net", None), "separate", False)
-        pixels = tiling.pixels_at_once(
-            next(self.flow.parameters()).device, features * (self.channels if separate else 1)
-        )
-        return tiling.choose_tile(shape, pixels, self.multiple, tile_size)
+    def tile(
+        self, shape: Sequence[int], tile_size: int | None = None, overlap: int = TILE_OVERLAP
+    ) -> tuple[tuple[int, ...], int, int]:
+        """The tile of an image of this shape, how many go through the network together, and how far they overlap."""
+        net = getattr(self.flow, "net", None)
+        features = getattr(net, "features_per_pixel", 64) * (self.channels if getattr(net, "separate", False) else 1)
+        pixels = tiling.pixels_at_once(next(self.flow.parameters()).device, features)
+        return tiling.choose_tile(shape, pixels, self.multiple, tile_size, overlap)
 
     @torch.no_grad()
     def _denoise_batch(self, x1: Tensor, estimate: str) -> Tensor:

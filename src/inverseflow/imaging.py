@@ -8,7 +8,6 @@ is finished goes to a file if it is large.
 from __future__ import annotations
 
 import itertools
-import math
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -180,23 +179,6 @@ class _OnDisk:
         np.lib.format.open_memmap(self.path, "r+")[key] = values
 
 
-def choose_tile(
-    model: Denoiser, shape: tuple[int, ...], tile_size: int | None, overlap: int
-) -> tuple[tuple[int, ...], int, int]:
-    """The tile of a sample of this shape, how many go together, and how far they overlap.
-
-    Axes that fit into a tile leave their memory to the others, so that a flat stack has wide tiles. The overlap takes
-    at most a third of a tile; only the small cubes of a thick volume need that.
-    """
-    tile, batch = model.tile(shape, tile_size)
-    cut = [size for size, n in zip(tile, shape, strict=True) if size < n]
-    if 0 < len(cut) < len(shape) and tile_size is None:
-        side = (math.prod(cut) * batch) ** (1 / len(cut))
-        tile, batch = model.tile(shape, int(side))
-        cut = [size for size, n in zip(tile, shape, strict=True) if size < n]
-    return tile, batch, min([overlap, *(size // 3 // model.multiple * model.multiple for size in cut)])
-
-
 def denoise_image(
     model: Denoiser,
     image: Image,
@@ -217,7 +199,7 @@ def denoise_image(
             f"This model was trained on {model.channels} channels, but the image has {samples.channels}; "
             "choose with --channels, or train a model for it."
         )
-    tile, batch, overlap = choose_tile(model, samples.shape, tile_size, tile_overlap)
+    tile, batch, overlap = model.tile(samples.shape, tile_size, tile_overlap)
     order = [spatial.index(letter) for letter in image.axes if letter in spatial]
     whole = [slice(0, n) for n in samples.shape]
     for number, index in enumerate(samples):

@@ -45,8 +45,12 @@ def as_data(samples: Sequence[Tensor], noise: Noise, *, patch_size: int, augment
 
 
 def default_patch(samples: Sequence[Tensor], preset: str) -> int:
-    """Pixels along each axis of a crop: the large network sees further than a small crop shows."""
-    return 64 if preset == "fast" or samples[0].ndim != 3 else 128
+    """Pixels along each axis of a crop: the large network sees further than a small crop shows. Volumes have enough
+    in a small one, and many small steps teach more than few large ones.
+    """
+    if samples[0].ndim == 4:
+        return 32
+    return 64 if preset == "fast" else 128
 
 
 def default_net(samples: Sequence[Tensor], noise: Noise, preset: str) -> NetSpec:
@@ -77,6 +81,8 @@ def default_settings(
     """
     if first is None:
         first = TABLE if samples[0].ndim == 1 else PRESETS[preset]
+        if samples[0].ndim == 4:
+            first = replace(first, batch_size=max(1, first.batch_size // 4))
         first = replace(first, seconds=seconds * 2 / 3 if seconds else None, steps=steps or first.steps)
     if second is None:
         half = max(1, first.steps // 2) if first.steps else None

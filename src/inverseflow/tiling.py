@@ -70,17 +70,26 @@ def pixels_at_once(device: torch.device, features_per_pixel: float) -> int:
 
 
 def choose_tile(
-    shape: Sequence[int], pixels: int, multiple: int = 1, size: int | None = None
-) -> tuple[tuple[int, ...], int]:
-    """A tile of at most about `pixels` (or of the `size` that the user gave), and how many of them go together."""
+    shape: Sequence[int], pixels: int, multiple: int = 1, size: int | None = None, overlap: int = 0
+) -> tuple[tuple[int, ...], int, int]:
+    """A tile of at most about `pixels` (or of the `size` that the user gave), how many of them go together, and how far
+    they overlap: at most a third of a tile.
+    """
     if not shape:
-        return (), pixels
+        return (), pixels, 0
     if size is None and math.prod(shape) <= pixels:
-        return tuple(shape), pixels // math.prod(shape)
-    side = size or int(pixels ** (1 / len(shape)))
+        return tuple(shape), pixels // math.prod(shape), overlap
+    side, thin = size or 0, [1]
+    for n in sorted(shape) if size is None else ():
+        # An axis that fits into a tile leaves its share to the longer ones: a flat stack has wide tiles.
+        side = int((pixels / math.prod(thin)) ** (1 / (len(shape) - len(thin) + 1)))
+        if n > side:
+            break
+        thin.append(n)
     side = max(1, side // multiple) * multiple
     tile = tuple(min(n, side) for n in shape)
-    return tile, max(1, pixels // math.prod(tile))
+    cut = [k for k, n in zip(tile, shape, strict=True) if k < n]
+    return tile, max(1, pixels // math.prod(tile)), min([overlap, *(k // 3 // multiple * multiple for k in cut)])
 
 
 def bands(

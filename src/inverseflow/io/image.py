@@ -102,9 +102,9 @@ class Image:
 
 def check_axes(axes: str, shape: tuple[int, ...]) -> None:
     if len(axes) != len(shape):
-        raise InputError(f"axes={axes!r} names {len(axes)} axes, but the array has {len(shape)} (shape {shape}).")
+        raise InputError(f"{axes} names {len(axes)} axes, but the array has {len(shape)} (shape {shape}).")
     if set(axes) - set(LETTERS) or len(set(axes)) < len(axes):
-        raise InputError(f"axes={axes!r} may use each of the letters {LETTERS} once.")
+        raise InputError(f"The axes {axes} may use each of the letters {LETTERS} once.")
 
 
 def settle_axes(path: Path, shape: tuple[int, ...], found: str | None, asked: str | None) -> str:

@@ -83,7 +83,7 @@ def _integer_type(image: Image, dtype: Any, name: str, *, png: bool) -> np.dtype
     wanted = np.dtype(np.uint8) if wanted.kind == "b" else wanted
     if wanted == np.uint8 or (png and wanted == np.uint16):
         return wanted
-    raise FileError(f"{name} cannot hold {wanted}; pass dtype='uint8'{' or uint16' * png}, or write a .tif file.")
+    raise FileError(f"{name} cannot hold {wanted}; ask for uint8{' or uint16' * png}, or write a .tif file.")
 
 
 def _read_deep_colour(path: Path) -> Array | None:

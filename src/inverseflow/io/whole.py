@@ -32,7 +32,7 @@ def whole_or_absent(path: Path, *, overwrite: bool) -> Iterator[Path]:
     Whatever ends the block early, a full disk or Ctrl-C, an older `path` stays as it was.
     """
     if not overwrite and os.path.lexists(path):
-        raise FileError(f"{path} exists; choose another name or pass overwrite=True (--force).")
+        raise FileError(f"{path} exists; choose another name, or allow it to be replaced (--force, overwrite=True).")
     if path.is_dir() and not any((path / name).exists() for name in ("zarr.json", ".zgroup", ".zattrs")):
         raise FileError(f"{path} is a folder and no OME-Zarr image, so it is not overwritten; choose another name.")
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
@@ -43,7 +43,7 @@ def whole_or_absent(path: Path, *, overwrite: bool) -> Iterator[Path]:
         if path.is_dir() and not temporary.is_dir():
             raise FileError(f"{path} is a folder and not a file, so it is not overwritten; choose another name.")
         if not overwrite and os.path.lexists(path):
-            raise FileError(f"{path} appeared while it was written; choose another name or pass overwrite=True.")
+            raise FileError(f"{path} appeared while it was written; choose another name, or allow it to be replaced (--force).")
         _move(temporary, path)
     except FileError:
         raise

@@ -59,7 +59,7 @@ def refuse_existing(path: Path, overwrite: bool) -> None:
     if path.is_dir():
         raise InputError(f"{path} is a folder; give the name of an HTML file in it.")
     if path.exists() and not overwrite:
-        raise InputError(f"{path} exists; choose another name or pass overwrite=True.")
+        raise InputError(f"{path} exists; choose another name, or allow it to be replaced (--force, overwrite=True).")
 
 
 def render(report: Report) -> str:
