@@ -25,7 +25,7 @@ from inverseflow.cli import app
 
 SIZE, SIGMA = 256, 0.5
 FREQUENCY = np.hypot(np.fft.fftfreq(SIZE)[:, None], np.fft.rfftfreq(SIZE))
-POWER = torch.from_numpy(40 * np.exp(-((FREQUENCY / 0.03) ** 2))).float()
+POWER = torch.from_numpy(40 * np.exp(-((FREQUENCY / 0.05) ** 2))).float()
 
 
 def filtered(x: Tensor, factor: Tensor) -> Tensor:
@@ -33,7 +33,7 @@ def filtered(x: Tensor, factor: Tensor) -> Tensor:
 
 
 def field(seed: int) -> Tensor:
-    white = torch.randn(1, 1, SIZE, SIZE, generator=torch.Generator().manual_seed(seed))
+    white = torch.randn(1, 1, SIZE, SIZE, generator=torch.Generator().manual_seed(1000 + seed))
     return 2.0 + filtered(white, POWER.sqrt())
 
 

@@ -265,6 +265,11 @@ def test_figures_are_those_that_are_stored() -> None:
     demo, text = results["demo"], page_text("presets.md")
     row = f"| 2 CPU cores | {demo['seconds']:.0f} | {demo['input_psnr']:.2f} dB | {demo['output_psnr']:.2f} dB |"
     assert row in text
+    rates = " ".join(page_text("audit.md").split())
+    for kind in ("with", "alone"):
+        share = results["audit_rates"][kind]
+        assert f"{100 * share['false_alarms']:.1f} %" in rates
+        assert f"{100 * share['misses']:.1f} %" in rates
     for run in results["presets"]["rows"]:
         steps = f"{run['steps']['flow']} + {run['steps']['mean']}"
         assert f"| `{run['preset']}` | {run['end']} | {steps} | {run['flow']:.2f} dB | {run['mean']:.2f} dB |" in text

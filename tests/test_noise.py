@@ -207,6 +207,15 @@ def test_spectrum_gives_back_its_kernel(generator: torch.Generator) -> None:
     assert torch.allclose(again.autocovariance(5), noise.autocovariance(5), atol=1e-3)
 
 
+def test_a_cosine_kernel_without_waves_is_a_gaussian_blur() -> None:
+    """The correlation of white noise blurred by exp(-r^2 / 2 a^2) is exp(-r^2 / 4 a^2)."""
+    reach = np.arange(-4, 5)
+    law = np.exp(-np.add.outer(reach**2, reach**2) / (4 * 1.5**2))
+    np.testing.assert_allclose(CorrelatedGaussian.cosine(1.0, 1.5, omega=0).autocovariance(4), law, atol=1e-6)
+    assert parse("cosine:sigma=2,a=1.5,omega=0") == CorrelatedGaussian.cosine(2.0, 1.5, omega=0)
+    assert CorrelatedGaussian.cosine(1.0, 1.5) == CorrelatedGaussian.cosine(1.0, 1.5, omega=1.0)
+
+
 def test_channel_correlation_is_drawn(generator: torch.Generator) -> None:
     matrix = [[1.0, 0.7, 0.0], [0.7, 1.0, -0.4], [0.0, -0.4, 1.0]]
     for noise in (
@@ -319,6 +328,8 @@ def test_text_is_read() -> None:
         (lambda: Clip(1.0, 0.0), "lower < upper"),
         (lambda: Jacobi(time=0.0), "time > 0"),
         (lambda: CorrelatedGaussian(1.0, torch.zeros(3, 3)), "non-zero"),
+        (lambda: CorrelatedGaussian.cosine(1.0, 0.0), "width a > 0"),
+        (lambda: parse("cosine:sigma=1,a=2,omega=inf"), "finite omega"),
         (lambda: CorrelatedGaussian.from_spectrum(1.0, -torch.ones(4, 4)), "not negative"),
         (lambda: Gaussian(1.0, channel_correlation=[[1.0, 2.0], [2.0, 1.0]]), "positive definite"),
         (lambda: Poisson(1.0).sample(torch.tensor([[-1.0]])), r"needs clean values in \[0, inf\]"),

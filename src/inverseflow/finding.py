@@ -10,6 +10,7 @@ import torch
 
 from .errors import InputError, UsageError
 from .estimate import NoiseEstimate, estimate_noise
+from .imaging import choose_dimensions
 from .io import Image, expand_paths, read
 from .noise import CorrelatedGaussian, Noise
 from .noise.base import stages
@@ -27,7 +28,7 @@ def noise_of(options: Options, images: Sequence[Image]) -> Noise:
         warn_if_too_little(noise, options, images)
         return noise
     try:
-        found = estimate_noise(list(images), repeats=options.repeats)
+        found = estimate_noise(list(images), repeats=options.repeats, dims=_dims(options, images))
     except InputError as error:
         raise UsageError(f"{error} Or say what the noise is, for example --noise gaussian:sigma=10.") from None
     options.say(f"Found {found}.")
@@ -41,7 +42,7 @@ def warn_if_too_little(noise: Noise, options: Options, images: Sequence[Image]) 
     if any(isinstance(stage, CorrelatedGaussian) for stage in stages(noise)):
         return
     try:
-        found = estimate_noise(list(images), repeats=options.repeats)
+        found = estimate_noise(list(images), repeats=options.repeats, dims=2)  # the sd is the same in volumes
         levels, sd = (torch.as_tensor(np.asarray(part)).reshape(-1, 1) for part in found.std_curve)
         share = float((noise.std(noise.project(levels)) / sd).median())
     except (InputError, RuntimeError):  # nothing to compare with, or a noise for other shapes
@@ -60,7 +61,13 @@ def find_noise(options: Options, family: str, plot: Path | None, dark: Path | No
     images = [read(path, axes=options.axes) for path in expand_paths(options.files)]
     frames = [np.asarray(read(path, axes="TYX")) if path else None for path in (dark, flat)]
     found = estimate_noise(
-        images, repeats=options.repeats, family=family, dark=frames[0], flat=frames[1], seed=options.seed
+        images,
+        repeats=options.repeats,
+        family=family,
+        dims=_dims(options, images),
+        dark=frames[0],
+        flat=frames[1],
+        seed=options.seed,
     )
     options.say(str(found))
     for sentence in found.warnings:
@@ -72,6 +79,11 @@ def find_noise(options: Options, family: str, plot: Path | None, dark: Path | No
         found.plot().savefig(plot, dpi=120)
         options.say(f"Wrote {plot}.")
     return options.finish(summary(found))
+
+
+def _dims(options: Options, images: Sequence[Image]) -> int:
+    """As many axes as the denoiser of these images will see together."""
+    return len(choose_dimensions(images[0], options.dim)[0])
 
 
 def summary(found: NoiseEstimate) -> dict[str, object]:

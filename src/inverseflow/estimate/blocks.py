@@ -43,6 +43,13 @@ LOWS, HIGHS = int(_LOW.sum()), int(_HIGH.sum())
 _BASIS = np.ascontiguousarray(DCT2[np.r_[np.flatnonzero(_LOW), np.flatnonzero(_HIGH)]].T)
 
 
+def high_energy(lag_y: float, lag_x: float) -> float:
+    """Mean energy of a high coefficient, in units of the noise's variance, where neighbours correlate a little."""
+    tied = (_dct()[:, 1:] * _dct()[:, :-1]).sum(1)  # of the values that a coefficient gives to neighbours
+    energy = np.outer(1 + 2 * lag_y * tied, 1 + 2 * lag_x * tied).ravel()
+    return float(energy[_HIGH].mean())
+
+
 @dataclass(frozen=True)
 class Blocks:
     """Per block: mean of the signal, mean energy of a low and of a high coefficient, and the tile it lies in."""

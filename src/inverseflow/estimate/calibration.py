@@ -76,6 +76,8 @@ def _moments(stack: Any, name: str) -> tuple[Array, Array]:
     frames = stack.detach().cpu().numpy() if isinstance(stack, Tensor) else np.asarray(stack)
     if frames.ndim != 3 or len(frames) < 2:
         raise InputError(f"The {name} frames must be a stack (T, Y, X) of at least two, not shape {frames.shape}.")
+    if frames.dtype.kind not in "biuf":
+        raise InputError(f"The {name} frames must be real numbers, not {frames.dtype}; convert them first.")
     frames = frames.astype(np.float64)
     if not np.isfinite(frames).all():
         raise InputError(f"The {name} frames hold NaN or infinite values; replace them first.")

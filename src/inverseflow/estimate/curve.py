@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from scipy.optimize import nnls  # type: ignore[import-untyped]
-from scipy.stats import chi2  # type: ignore[import-untyped]
+from scipy.optimize import nnls
+from scipy.stats import chi2
 
 from .blocks import HIGHS, LOWS, Blocks
 from .levels import Levels
@@ -37,6 +37,7 @@ BLOCKS_PER_BIN = 64
 ROUNDS = 8
 BEYOND = 1.5
 """A bin this many standard deviations above the curve begins to lose weight."""
+TINY = 1e-150
 CLEAR_OF_CLIP = 3.0
 """Levels nearer to a clip level than so many standard deviations are left out."""
 
@@ -67,6 +68,17 @@ class Curve:
 
     def scaled(self, factor: float) -> Curve:
         return replace(self, variance=self.variance * factor, shape=self.shape * factor)
+
+    def in_units(self, unit: float) -> Curve:
+        """The same curve of data that are larger by this factor."""
+        return replace(
+            self,
+            level=self.level * unit,
+            variance=self.variance * unit**2,
+            sums=self.sums * np.array([1, unit, 1])[:, None, None],
+            range=(self.range[0] * unit, self.range[1] * unit),
+            shape=self.shape * unit**2,
+        )
 
     def trusted(self, slack: float) -> Curve:
         """The same bins with a relative error of `slack` of their variance that is not statistical."""
@@ -154,9 +166,9 @@ def _of_one_level(blocks: Blocks, energy: Array, span: tuple[float, float], shap
     assert blocks.rough is not None
     step = 0.05 * (span[1] - span[0])
     below, here, above = (bernstein(blocks.mean + by, span) @ shape for by in (-step, 0.0, step))
-    bend = np.maximum(above - 2 * here + below, 0) / max(step**2, 1e-60)
+    bend = np.maximum(above - 2 * here + below, 0) / max(step**2, TINY)
     inside = np.maximum(blocks.rough - energy / 2, 0)  # the signal is the mean of two frames
-    ratio: Array = here / np.maximum(here + bend * inside / 2, 1e-30)
+    ratio: Array = here / np.maximum(here + bend * inside / 2, TINY)
     return np.where(here > 0, ratio, 1.0)
 
 
@@ -177,7 +189,7 @@ def _least(energy: Array, place: Array, bins: int, share: float) -> Array:
 
 def bernstein(level: Array, span: tuple[float, float]) -> Array:
     """Cubic Bernstein polynomials over `span` (n, 4): with coefficients >= 0 their sum is never negative."""
-    u = np.clip((level - span[0]) / max(span[1] - span[0], 1e-30), 0, 1)
+    u = np.clip((level - span[0]) / max(span[1] - span[0], TINY), 0, 1)
     return np.stack([(1 - u) ** 3, 3 * u * (1 - u) ** 2, 3 * u * u * (1 - u), u**3], -1)
 
 

@@ -32,13 +32,16 @@ from ..noise import (
     SignalDependent,
 )
 from .curve import fit
+from .levels import Levels
 
 Array = np.ndarray[Any, Any]
 FAMILIES = ("gaussian", "poisson", "gamma", "poissongaussian", "signaldependent")
 POWERS = (1.0, 0.25, 0.35, 0.65, 0.75, 0.85, 1.25, 1.5)
 """Exponents g that are tried; 1/2 is poissongaussian."""
-MARGIN = 1.0
-"""A family with more parameters must score better by this much."""
+MARGIN, COARSE_MARGIN = 1.0, 3.0
+"""A family must score better by this much for each parameter more; by the second, and for any dependence on the signal,
+where the curve comes from blocks so large that texture, of which bright places have more, is left in it.
+"""
 
 
 @dataclass(frozen=True)
@@ -109,11 +112,20 @@ def _line(slope: float, intercept: float) -> dict[str, float]:
     return {"a": slope, "b": 0.0, "offset": -intercept / slope}
 
 
-def choose(candidates: Sequence[dict[str, Law]]) -> str:
+def plausible(law: Law, levels: Levels) -> bool:
+    """Photons alone give multiples of the gain, so poisson needs values on a lattice that is not coarser than the gain.
+    Where something else is added, however little, poissongaussian is the same law.
+    """
+    return law.family != "poisson" or 0 < levels.step < 2 * law.values["a"]
+
+
+def choose(candidates: Sequence[dict[str, Law]], *, coarse: bool = False) -> str:
     """The family that all channels share: least total score; a simpler one wins within the margin."""
-    shared = set.intersection(*(set(found) for found in candidates))
+    shared = [name for name in FAMILIES if all(name in found for found in candidates)]  # in order: ties are no chance
     total = {name: sum(found[name].score for found in candidates) for name in shared}
     size = {name: max(found[name].parameters for found in candidates) for name in shared}
+    if coarse:
+        return min(total, key=lambda name: total[name] + COARSE_MARGIN * (size[name] - (name == "gaussian")))
     return min(total, key=lambda name: total[name] + MARGIN * size[name])
 
 

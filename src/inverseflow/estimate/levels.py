@@ -1,7 +1,7 @@
 """The marks that a detector leaves: the lowest and highest value it can write, and the step between values.
 
 A clip level shows as a share of pixels that sit exactly on the smallest or largest value, more than on the value next
-to it. A step shows as values that all lie on one lattice.
+to it, and more than the fall from there to the third would explain. A step shows as values that all lie on one lattice.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.ndimage import maximum_filter, minimum_filter  # type: ignore[import-untyped]
+from scipy.ndimage import maximum_filter, minimum_filter
 
 Array = np.ndarray[Any, Any]
 CLIPPED_SHARE = 0.002
@@ -19,6 +19,8 @@ CLIPPED_PIXELS = 20
 PADDED = 0.01
 """Share of equal neighbours from which padding is looked for."""
 LOOKED_AT = 2**19
+LARGEST_INTEGER = 2.0**23
+"""In single precision all larger numbers are integers."""
 OFF_LATTICE = 0.02
 """How far from the lattice, in steps, a value may lie: single precision of scaled integers."""
 
@@ -31,6 +33,11 @@ class Levels:
     high: float | None = None
     step: float = 0.0
     share: float = 0.0
+
+    def times(self, factor: float) -> Levels:
+        """Those of data that are larger by this factor."""
+        low, high = (None if level is None else level * factor for level in (self.low, self.high))
+        return Levels(low, high, self.step * factor, self.share)
 
     def touched(self, x: Array) -> Array:
         """Where x sits on a clip level."""
@@ -68,8 +75,8 @@ def find_levels(planes: Sequence[Array]) -> Levels:
         return Levels()
     share = counts / counts.sum()
     often = (share >= CLIPPED_SHARE) & (counts >= CLIPPED_PIXELS)
-    low = bool(often[0] and share[0] > 2 * share[1])
-    high = bool(often[-1] and share[-1] > 2 * share[-2])
+    low = bool(often[0] and _heaped(*share[:3]))
+    high = bool(often[-1] and _heaped(*share[:-4:-1]))
     return Levels(
         float(unique[0]) if low else None,
         float(unique[-1]) if high else None,
@@ -78,9 +85,14 @@ def find_levels(planes: Sequence[Array]) -> Levels:
     )
 
 
+def _heaped(end: float, second: float, third: float) -> bool:
+    """Is more at the end than belongs there? Counts may fall as fast, but then go on falling faster still."""
+    return end > 2 * second and end * third > second**2
+
+
 def _step(unique: Array, count: int) -> float:
-    if len(unique) > count // 2:
-        return 0.0
+    if len(unique) > count // 2:  # too few values to see a lattice, unless it is that of the integers
+        return float(np.array_equal(unique, np.round(unique)) and abs(unique).max() < LARGEST_INTEGER)
     apart = np.diff(unique)
     step = float(np.median(apart[apart < 1.5 * apart.min()]))
     off = (unique - unique[0]) / step

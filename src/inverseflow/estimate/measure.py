@@ -21,17 +21,20 @@ import numpy as np
 from ..errors import InputError
 from .calibration import Calibration, calibrate
 from .channel import Channel, measure_channel
-from .families import FAMILIES, POWERS, Law, as_noise, choose, fit_family
-from .planes import as_sources, repeat_axis, views
+from .curve import TINY
+from .families import FAMILIES, POWERS, Law, as_noise, choose, fit_family, plausible
+from .kernel import power_of
+from .planes import Source, as_sources, repeat_axis, slabs, views
 from .result import NoiseEstimate
 from .sentences import sentences
-from .spectrum import kernel_of, power_of, symmetric
+from .ties import find_ties
 
 Array = np.ndarray[Any, Any]
 DRAWS = 100
 SYSTEMATIC = {"flat blocks": 0.02, "repeats": 0.005, "calibration": 0.005}
 """Relative error of the sd that resampling cannot show: texture in flat blocks, drift between repeats."""
 LARGEST_LEAN = 0.05
+KERNELS = ("auto", "measured", "parametric")
 
 
 def estimate_noise(
@@ -40,6 +43,8 @@ def estimate_noise(
     axes: str | None = None,
     repeats: str | None = None,
     family: str = "auto",
+    dims: int | None = None,
+    kernel: str = "auto",
     mask: Any = None,
     dark: Any = None,
     flat: Any = None,
@@ -48,22 +53,32 @@ def estimate_noise(
     """The noise of an image, an array or tensor with `axes`, or a list of them, pooled.
 
     `repeats` names the axis whose frames show one view; by default T is tried, "" uses none. `family` is "auto",
-    "correlated" or one of gaussian, poisson, poissongaussian, gamma, signaldependent. `mask` is true where pixels may
-    be used. `dark` and `flat` are stacks (T, Y, X) of calibration frames.
+    "correlated" or one of gaussian, poisson, poissongaussian, gamma, signaldependent. `dims` says what will be denoised
+    together: planes (2) or, by default where there is a Z, volumes (3); only the noise of volumes is correlated along
+    Z. `kernel` is how correlation in the plane is described: as "measured", "parametric" by cos(omega r) exp(-r^2 / 2
+    a^2), or "auto", the second where it fits. `mask` is true where pixels may be used. `dark` and `flat` are stacks
+    (T, Y, X) of calibration frames.
     """
     family = family.lower().replace("-", "").replace("_", "")
     if family not in ("auto", "correlated", *FAMILIES):
         raise InputError(f"There is no noise family {family!r}; choose auto, correlated, {', '.join(FAMILIES)}.")
+    if kernel not in KERNELS:
+        raise InputError(f"There is no kernel {kernel!r}; choose {', '.join(KERNELS)}.")
     sources = as_sources(images, axes)
     counts = {source.size.get("C", 1) for source in sources}
     if len(counts) > 1:
         raise InputError(f"The images have {sorted(counts)} channels; give images with one number of channels.")
     repeated = [repeat_axis(source, repeats) for source in sources]
+    volume = _volume(sources[0], repeated[0], dims)
     calibration = None if dark is None and flat is None else calibrate(dark, flat)
     asked = True if family == "correlated" else None
     measured = [
         measure_channel(
-            [stack for _, stack in views(sources, repeated, c, mask)], correlated=asked, strict=bool(repeats)
+            [stack for _, stack in views(sources, repeated, c, mask)],
+            list(slabs(sources, repeated, c, mask)) if volume else [],
+            correlated=asked,
+            strict=bool(repeats),
+            kernel=kernel,
         )
         for c in range(counts.pop())
     ]
@@ -73,7 +88,8 @@ def estimate_noise(
             "No block of these images shows any noise: they are saturated, masked, constant or free of noise; give "
             "images as the instrument wrote them."
         )
-    return _conclude(measured, found, family, calibration, "Z" in sources[0].axes, np.random.default_rng(seed))
+    deep = volume and any(source.size.get("Z", 1) > 1 for source in sources)
+    return _conclude(measured, found, family, calibration, volume, deep, np.random.default_rng(seed))
 
 
 def _conclude(
@@ -82,18 +98,23 @@ def _conclude(
     family: str,
     calibration: Calibration | None,
     volume: bool,
+    deep: bool,
     rng: np.random.Generator,
 ) -> NoiseEstimate:
-    correlated = sum(channel.correlated for channel in found) * 2 > len(found)
-    as_correlated = correlated and family in ("auto", "correlated")
-    names = FAMILIES if family in ("auto", "correlated") else (family,)
+    ties = find_ties(found, volume)
+    declared = family not in ("auto", "correlated")
+    as_correlated = ties.kernel is not None and not declared
     powers = (1.0,) if as_correlated else POWERS
+    names = (family,) if declared else FAMILIES
     candidates = [
-        {name: law for name in names if (law := fit_family(name, *_bins(channel), powers))} for channel in found
+        {law.family: law for law in laws if law and (declared or as_correlated or plausible(law, channel.levels))}
+        for channel in found
+        for laws in [[fit_family(name, *_bins(channel), powers) for name in names]]
     ]
     if not all(candidates):
         raise InputError(f"These images cannot have {family} noise: their signal is negative or has one level only.")
-    best = choose(candidates)
+    coarse = any(channel.correlated and not channel.repeats for channel in found)
+    best = choose(candidates, coarse=coarse)
     if calibration is not None:
         best = "poissongaussian"
     laws = [_law(best, _bins(channel), calibration, powers) for channel in found]
@@ -103,18 +124,11 @@ def _conclude(
         _interval(law, channel, calibration, powers, SYSTEMATIC[method], rng)
         for law, channel in zip(laws, found, strict=True)
     ]
-    sds = [np.sqrt(np.maximum(law.variance(channel.shown), 1e-30)) for law, channel in zip(laws, found, strict=True)]
+    sds = [np.sqrt(np.maximum(law.variance(channel.shown), TINY)) for law, channel in zip(laws, found, strict=True)]
     lean = float(np.mean([np.median(high / sd) - 1 for (_, high), sd in zip(intervals, sds, strict=True)]) / 2)
     lean = float(np.clip(lean, 0, LARGEST_LEAN))
     unsure = max(float(np.median((high - low) / sd)) / 2 for (low, high), sd in zip(intervals, sds, strict=True))
-    spectra = [channel.spectrum for channel in found if channel.spectrum is not None]
-    correlation = symmetric(np.mean([s.correlation for s in spectra], axis=0)) if spectra else None
-    kernel = None
-    if as_correlated and correlation is not None:
-        kernel = kernel_of(power_of(correlation))
-        kernel = kernel[None] if volume else kernel
-    known = correlated or method == "repeats"  # else texture is left in all but the high frequencies
-    lags = [s.lag1 if known else s.high_lag1 for s in spectra]
+    kernel = ties.kernel if as_correlated else None
     shared = _shared(laws, found, intervals, calibration, powers)
     per_channel = iter(laws)
     every = [shared] if shared else [next(per_channel) if c is not None else laws[0] for c in measured]
@@ -128,13 +142,22 @@ def _conclude(
         std_curve=(_stack([channel.shown for channel in found]), _stack(sds)),
         interval=(_stack([low for low, _ in intervals]), _stack([high for _, high in intervals])),
         measured=tuple((channel.curve.level, np.sqrt(channel.curve.variance)) for channel in found),
-        spectrum=power_of(correlation) if correlation is not None and known else None,
-        autocorrelation=correlation if known else None,
-        lag1=(float(np.mean([y for y, _ in lags])), float(np.mean([x for _, x in lags]))) if lags else None,
+        spectrum=None if ties.correlation is None else power_of(ties.correlation),
+        autocorrelation=ties.correlation,
+        lag1=ties.lag1,
+        shape=ties.shape if as_correlated else None,
         levels=tuple(channel.levels for channel in found),
         calibration=calibration,
-        warnings=sentences(measured, laws, candidates, best, family, correlated, calibration, unsure),
+        warnings=sentences(measured, laws, candidates, best, family, ties, deep, calibration, unsure),
     )
+
+
+def _volume(source: Source, repeated: str, dims: int | None) -> bool:
+    if dims not in (None, 2, 3):
+        raise InputError(f"dims={dims!r} must be 2 for planes or 3 for volumes.")
+    if dims == 3 and "Z" not in source.axes:
+        raise InputError(f"dims=3 needs a Z axis, but the axes are {source.axes!r}; use dims=2.")
+    return dims == 3 or (dims is None and "Z" in source.axes and repeated != "Z")
 
 
 def _bins(channel: Channel) -> tuple[Array, Array, Array]:
@@ -155,7 +178,7 @@ def _law(
     b, offset, gain = calibration.sigma**2, calibration.black, calibration.gain
     if gain is None:
         light = np.maximum(level - offset, 1e-9 * (abs(offset) + 1))
-        weight = freedom / np.maximum(variance, 1e-30) ** 2
+        weight = freedom / np.maximum(variance, TINY) ** 2
         gain = float(np.sum(weight * light * np.maximum(variance - b, 0)) / np.sum(weight * light**2))
         gain = max(gain, 1e-9 * float(np.median(variance)) / float(np.median(light)))
     return Law("poissongaussian", {"a": gain, "b": b, "offset": offset}, 0.0, 3)
@@ -170,14 +193,14 @@ def _interval(
     rng: np.random.Generator,
 ) -> tuple[Array, Array]:
     """95 % for the sd at the levels shown."""
-    sd = np.sqrt(np.maximum(law.variance(channel.shown), 1e-30))
+    sd = np.sqrt(np.maximum(law.variance(channel.shown), TINY))
     tiles = channel.curve.sums.shape[1]
     logs = []
     for _ in range(DRAWS):
         bins = channel.curve.drawn(rng.multinomial(tiles, np.full(tiles, 1 / tiles)).astype(float))
         if len(bins[0]) >= min(2, len(channel.curve.level)):
             drawn = _law(law.family, bins, calibration, powers)
-            logs.append(0.5 * np.log(np.maximum(drawn.variance(channel.shown), 1e-30)) - np.log(sd))
+            logs.append(0.5 * np.log(np.maximum(drawn.variance(channel.shown), TINY)) - np.log(sd))
     if tiles < 4 or len(logs) < DRAWS // 2:  # nothing to draw from: what the degrees of freedom alone say
         spread = np.full_like(sd, 1.96 / np.sqrt(2 * channel.curve.freedom.sum()))
         below, above = spread, spread

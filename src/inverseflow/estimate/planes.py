@@ -1,4 +1,5 @@
-"""From what the user gives to planes: per channel a list of views (R, Y, X), R frames that show one view.
+"""From what the user gives to planes: per channel a list of views (R, Y, X), R frames that show one view; of volumes
+also slabs (R, Z, Y, X) of neighbouring planes.
 
 Huge and lazy images are sampled: whole planes spread over all axes, of very large planes four windows, at most about
 `VALUES` values in all. Pixels that a mask leaves out become NaN, and every block that holds one is dropped later.
@@ -23,6 +24,8 @@ LARGEST_PLANE = 4 * WINDOW * WINDOW
 SMALLEST_SIDE = 16
 FRAMES = 8
 """Of a longer series of repeats, as many consecutive frames are read of each view."""
+SLICES = 12
+"""Neighbouring planes in a slab."""
 SAME_VIEW = 0.9
 """Correlation of the 8 x 8 means of consecutive frames above which they are taken to show one view."""
 
@@ -39,10 +42,10 @@ class Source:
         return dict(zip(self.axes, self.data.shape, strict=True))
 
     def plane(self, place: dict[str, Any]) -> Array:
-        """(Y, X), or (R, Y, X) where `place` leaves one more axis whole."""
+        """(Y, X), or (R, Y, X), (Z, Y, X), (R, Z, Y, X) where `place` leaves more axes whole."""
         values = np.asarray(self.data[tuple(place.get(letter, slice(None)) for letter in self.axes)])
         kept = [letter for letter in self.axes if not isinstance(place.get(letter, slice(None)), int)]
-        order = sorted(range(len(kept)), key=lambda i: (kept[i] in "YX", "YX".find(kept[i])))
+        order = sorted(range(len(kept)), key=lambda i: "ZYX".find(kept[i]))
         return np.ascontiguousarray(values.transpose(order), dtype=np.float32)
 
 
@@ -90,7 +93,7 @@ def repeat_axis(source: Source, repeats: str | None) -> str:
     if source.size.get("T", 1) < 2:
         return ""
     size, middle = source.size, {letter: n // 2 for letter, n in source.size.items() if letter not in "TYX"}
-    place = middle | {"Y": _middle(size["Y"]), "X": _middle(size["X"])}
+    place = middle | {letter: _middle(size[letter], WINDOW) for letter in "YX"}
     first, second, last = (block_means(source.plane(place | {"T": t})) for t in (0, 1, size["T"] - 1))
     return "T" if min(correlation(first, second), correlation(first, last)) > SAME_VIEW else ""
 
@@ -98,13 +101,33 @@ def repeat_axis(source: Source, repeats: str | None) -> str:
 def views(sources: Sequence[Source], axes: Sequence[str], channel: int, mask: Any) -> Iterator[tuple[int, Array]]:
     """(image number, (R, Y, X)) of one channel, spread over the whole data set within the budget."""
     wanted = [(n, place) for n, source in enumerate(sources) for place in _places(source, axes[n], channel)]
+    for n, stack in _sampled(sources, wanted, mask, VALUES):
+        yield n, stack if stack.ndim == 3 else stack[None]
+
+
+def slabs(sources: Sequence[Source], axes: Sequence[str], channel: int, mask: Any) -> Iterator[Array]:
+    """(R, Z, Y, X) of one channel: neighbouring planes of volumes, R = 2 where there are repeats, else 1."""
+    wanted = [
+        (n, place)
+        for n, source in enumerate(sources)
+        if source.size.get("Z", 1) > 1 and axes[n] != "Z"
+        for place in _slab_places(source, axes[n], channel)
+    ]
+    for _, slab in _sampled(sources, wanted, mask, VALUES // 2):
+        yield slab if slab.ndim == 4 else slab[None]
+
+
+def _sampled(
+    sources: Sequence[Source], wanted: Sequence[tuple[int, dict[str, Any]]], mask: Any, values: int
+) -> Iterator[tuple[int, Array]]:
+    if not wanted:
+        return
     channels = max(source.size.get("C", 1) for source in sources)
-    pixels = np.cumsum([_pixels(sources[n], axes[n], place) for n, place in wanted])
-    step = max(1.0, float(pixels[-1]) * channels / VALUES)
+    total = sum(_values(sources[n], place) for n, place in wanted)
+    step = max(1.0, total * channels / values)
     for i in np.unique(np.arange(0, len(wanted), step).astype(int)):
         n, place = wanted[i]
         stack = sources[n].plane(place)
-        stack = stack if stack.ndim == 3 else stack[None]
         keep = np.isfinite(stack)
         if mask is not None:
             keep &= np.broadcast_to(_mask(mask, sources[n], place), stack.shape)
@@ -113,13 +136,9 @@ def views(sources: Sequence[Source], axes: Sequence[str], channel: int, mask: An
 
 def _places(source: Source, repeated: str, channel: int) -> Iterator[dict[str, Any]]:
     size = source.size
-    loops = [letter for letter in source.axes if letter not in "CYX" + repeated]
-    for index in np.ndindex(*(size[letter] for letter in loops)):
-        place: dict[str, Any] = dict(zip(loops, map(int, index), strict=True))
-        place |= {"C": channel} if "C" in size else {}
-        if repeated and size[repeated] > FRAMES:
-            start = (size[repeated] - FRAMES) // 2
-            place[repeated] = slice(start, start + FRAMES)
+    for place in _loops(source, "CYX" + repeated, channel):
+        if repeated:
+            place[repeated] = _middle(size[repeated], FRAMES)
         if size["Y"] * size["X"] <= LARGEST_PLANE:
             yield place
             continue
@@ -128,11 +147,25 @@ def _places(source: Source, repeated: str, channel: int) -> Iterator[dict[str, A
                 yield place | {"Y": y, "X": x}
 
 
-def _pixels(source: Source, repeated: str, place: dict[str, Any]) -> int:
+def _slab_places(source: Source, repeated: str, channel: int) -> Iterator[dict[str, Any]]:
     size = source.size
-    sides = [place.get(letter, slice(0, size[letter])) for letter in ("Y", "X")]
-    frames = min(size[repeated], FRAMES) if repeated else 1
-    return frames * int(np.prod([side.stop - side.start for side in sides]))
+    window = {letter: _middle(size[letter], WINDOW) for letter in "YX"}
+    window |= {repeated: _middle(size[repeated], 2)} if repeated else {}
+    for place in _loops(source, "CZYX" + repeated, channel):
+        for start in range(0, max(size["Z"] - SLICES, 0) + 1, SLICES):
+            yield place | window | {"Z": slice(start, min(start + SLICES, size["Z"]))}
+
+
+def _loops(source: Source, whole: str, channel: int) -> Iterator[dict[str, Any]]:
+    """Every place along the axes that are not taken whole."""
+    loops = [letter for letter in source.axes if letter not in whole]
+    for index in np.ndindex(*(source.size[letter] for letter in loops)):
+        yield dict(zip(loops, map(int, index), strict=True)) | ({"C": channel} if "C" in source.size else {})
+
+
+def _values(source: Source, place: dict[str, Any]) -> int:
+    sides = [place.get(letter, slice(0, n)) for letter, n in source.size.items()]
+    return int(np.prod([side.stop - side.start for side in sides if isinstance(side, slice)]))
 
 
 def _quarters(n: int) -> list[slice]:
@@ -141,8 +174,8 @@ def _quarters(n: int) -> list[slice]:
     return [slice(start, start + WINDOW) for start in (n // 4 - WINDOW // 2, 3 * n // 4 - WINDOW // 2)]
 
 
-def _middle(n: int) -> slice:
-    side = min(n, WINDOW)
+def _middle(n: int, most: int) -> slice:
+    side = min(n, most)
     return slice((n - side) // 2, (n - side) // 2 + side)
 
 

@@ -30,10 +30,14 @@ def draw(estimate: NoiseEstimate) -> Figure:
     axes[0].set_title(f"{estimate.family}, from {estimate.method}; dashed: used for training", fontsize=9)
     axes[0].legend(frameon=False)
     if estimate.autocorrelation is not None:
-        reach = len(estimate.autocorrelation) // 2
+        shown = estimate.autocorrelation
+        shown = shown[len(shown) // 2] if shown.ndim == 3 else shown
+        reach = len(shown) // 2
         extent = (-reach - 0.5, reach + 0.5, reach + 0.5, -reach - 0.5)
-        drawn = axes[1].imshow(estimate.autocorrelation, cmap="RdBu_r", vmin=-1, vmax=1, extent=extent)
+        drawn = axes[1].imshow(shown, cmap="RdBu_r", vmin=-1, vmax=1, extent=extent)
         axes[1].set(xlabel="lag x (pixels)", ylabel="lag y (pixels)")
-        axes[1].set_title("correlation of the noise", fontsize=9)
+        lag1 = estimate.lag1 or ()
+        along = f"; {lag1[0]:.2f} to the next slice" if len(lag1) == 3 else ""
+        axes[1].set_title(f"correlation of the noise{along}", fontsize=9)
         figure.colorbar(drawn, ax=axes[1], shrink=0.8)
     return figure

@@ -12,15 +12,16 @@ import yaml
 
 from ..errors import FileError, NoiseError
 from ..noise import Clip, Noise, Quantise, from_dict
+from ..noise.file import from_yaml, to_yaml
 from ..noise.words import in_words
 from .calibration import Calibration
+from .kernel import power_of
 from .levels import Levels
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Array = np.ndarray[Any, Any]
-_ARRAYS = ("spectrum", "autocorrelation")
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,7 +31,9 @@ class NoiseEstimate:
     `noise` is what to train with: `raw`, the estimate itself, with its standard deviation times 1 + `lean`. Arrays of
     `std_curve` (levels, sd) and `interval` (low, high) have shape (n,), or (C, n) for C > 1 channels; they belong to
     `raw`. `measured` holds the bins (levels, sd) of each channel. `autocorrelation` has lag 0 at its centre and
-    `spectrum` its zero frequency first, mean 1; both are None where the images are too small for them.
+    `spectrum` its zero frequency first, mean 1; both are (Y, X), or (Z, Y, X) for noise that is correlated along z, and
+    None where they are not known. `lag1` is the correlation of neighbours along y and x, for volumes along z, y and x.
+    `shape` holds a and omega where the kernel is cos(omega r) exp(-r^2 / 2 a^2), None where it is as it was measured.
     """
 
     noise: Noise
@@ -44,7 +47,8 @@ class NoiseEstimate:
     measured: tuple[tuple[Array, Array], ...] = ()
     spectrum: Array | None = None
     autocorrelation: Array | None = None
-    lag1: tuple[float, float] | None = None
+    lag1: tuple[float, ...] | None = None
+    shape: tuple[float, float] | None = None
     levels: tuple[Levels, ...] = ()
     calibration: Calibration | None = field(default=None, repr=False)
     warnings: tuple[str, ...] = ()
@@ -61,7 +65,8 @@ class NoiseEstimate:
     def __str__(self) -> str:
         low, high = (float(np.median(bound / self.std_curve[1])) - 1 for bound in self.interval)
         spread = f"sd {100 * low:+.1f} to {100 * high:+.1f} %, leans {100 * self.lean:+.1f} %"
-        return f"{in_words(self.noise)}, {self.family}, from {self.method} ({spread})"
+        kernel = f" like cosine:a={self.shape[0]:.2f},omega={self.shape[1]:.2f}" if self.shape else ""
+        return f"{in_words(self.noise)}, {self.family}{kernel}, from {self.method} ({spread})"
 
     def plot(self) -> Figure:
         """Measured sd and the fitted curve with its interval; beside it the correlation between pixels."""
@@ -71,13 +76,14 @@ class NoiseEstimate:
 
     def to_yaml(self, path: str | Path) -> None:
         """A file that `--noise` reads, with the measurements behind the noise for people and for `from_yaml`."""
-        Path(path).write_text(yaml.safe_dump(self._plain(), sort_keys=False, default_flow_style=None), encoding="utf-8")
+        Path(path).write_text(to_yaml(self._plain()), encoding="utf-8")
 
     @classmethod
     def from_yaml(cls, path: str | Path) -> NoiseEstimate:
         """What `to_yaml` wrote, without the calibration maps."""
         try:
-            d = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+            d = from_yaml(Path(path).read_text(encoding="utf-8"))
+            correlation = _array(d["autocorrelation"])
             return cls(
                 noise=from_dict(d["noise"]),
                 raw=from_dict(d["raw"]),
@@ -85,10 +91,11 @@ class NoiseEstimate:
                 interval=_pair(d["interval"]),
                 measured=tuple(_pair(pair) for pair in d["measured"]),
                 lag1=tuple(d["lag1"]) if d["lag1"] else None,
+                shape=tuple(d["shape"]) if d.get("shape") else None,
                 levels=tuple(Levels(**level) for level in d["levels"]),
                 warnings=tuple(d["warnings"]),
-                spectrum=_array(d["spectrum"]),
-                autocorrelation=_array(d["autocorrelation"]),
+                spectrum=None if correlation is None else power_of(correlation),
+                autocorrelation=correlation,
                 lean=d["lean"],
                 family=d["family"],
                 method=d["method"],
@@ -111,11 +118,13 @@ class NoiseEstimate:
             "warnings": list(self.warnings),
             "scores": {name: round(score, 3) for name, score in self.scores.items()},
             "lag1": None if self.lag1 is None else [round(lag, 4) for lag in self.lag1],
+            "shape": None if self.shape is None else [round(part, 4) for part in self.shape],
             "levels": [vars(level) for level in self.levels],
             "std_curve": [part.tolist() for part in self.std_curve],
             "interval": [part.tolist() for part in self.interval],
             "measured": [[part.tolist() for part in pair] for pair in self.measured],
-        } | {name: None if (a := getattr(self, name)) is None else np.round(a, 5).tolist() for name in _ARRAYS}
+            "autocorrelation": None if self.autocorrelation is None else np.round(self.autocorrelation, 5).tolist(),
+        }
 
 
 def _array(lists: Any) -> Array | None:

@@ -10,6 +10,8 @@ import numpy as np
 from .calibration import Calibration
 from .channel import Channel
 from .families import Law
+from .spectrum import in_texture
+from .ties import Ties
 
 Array = np.ndarray[Any, Any]
 FEW_FLAT = 0.05
@@ -24,11 +26,12 @@ def sentences(
     candidates: Sequence[dict[str, Law]],
     best: str,
     asked: str,
-    correlated: bool,
+    ties: Ties,
+    deep: bool,
     calibration: Calibration | None,
     unsure: float,
 ) -> tuple[str, ...]:
-    """`unsure`: half the width of the interval, relative to the sd."""
+    """`deep`: slices are to be denoised together. `unsure`: half the width of the interval, relative to the sd."""
     said = []
     if unsure > UNSURE:
         said.append(f"The sd is uncertain by {100 * unsure:.0f} %; give more images, or repeated frames of one view.")
@@ -38,12 +41,15 @@ def sentences(
         said += [f"{name} is constant or clipped throughout; its noise is taken to be that of the others."] * (
             channel is None
         )
-        said += _of_channel(name, channel) if channel is not None else []
-    if correlated and asked not in ("auto", "correlated"):
-        lag = max((max(c.spectrum.lag1, key=abs) for c in found if c.spectrum), key=abs, default=0.0)
+        said += _of_channel(name, channel, counts=best == "poisson") if channel is not None else []
+    if ties.kernel is not None and asked not in ("auto", "correlated"):
+        lag = max(ties.lag1 or (0.0,), key=abs)
         said.append(f"Neighbouring pixels correlate by {lag:.2f}, but {asked} noise was asked for; try correlated.")
-    if correlated and not found[0].repeats:
-        said.append("Correlation over more than 12 pixels, and along Z, cannot be told from the image and is left out.")
+    if ties.kernel is not None and not found[0].repeats:
+        far = "12 pixels or 5 slices" if deep else "12 pixels"
+        said.append(f"Correlation over more than {far} cannot be told from the image and is left out.")
+    if deep and all(channel.depth is None for channel in found):
+        said.append("Whether the noise is correlated along Z cannot be told from so few or so detailed slices.")
     if calibration is None:
         said += _of_family(best, laws, candidates, asked)
     elif (hot := int(calibration.hot.sum())) > 0:
@@ -51,7 +57,7 @@ def sentences(
     return tuple(dict.fromkeys(said))
 
 
-def _of_channel(name: str, channel: Channel) -> list[str]:
+def _of_channel(name: str, channel: Channel, *, counts: bool) -> list[str]:
     said = []
     curve, levels = channel.curve, channel.levels
     sd = float(np.sqrt(np.median(curve.variance)))
@@ -59,14 +65,19 @@ def _of_channel(name: str, channel: Channel) -> list[str]:
         said.append(f"{name} moves between frames, so the frames were not used as repeats of one view.")
     if not channel.repeats and not channel.correlated and curve.flat < FEW_FLAT:
         said.append(f"{name} has few flat regions ({100 * curve.flat:.1f} % of its blocks); the estimate may be high.")
+    if not channel.correlated and channel.spectrum and in_texture(curve.flat) and not channel.spectrum.white(1.0):
+        said.append(
+            f"{name} is textured, or its noise is correlated; ask for family correlated if the noise is blotchy."
+        )
     if curve.freedom.sum() < TOO_FEW_BLOCKS * 21:
         said.append(f"{name} is small; the estimate rests on very few blocks.")
     if channel.spectrum is None:
-        said.append(f"{name} is too small to test for correlated noise (it needs 32 x 32); white noise is assumed.")
+        needed = "it needs 64 x 64, or several of 32 x 32"
+        said.append(f"{name} is too small to test for correlated noise ({needed}); white noise is assumed.")
     if levels.low is not None or levels.high is not None:
         at = " and ".join(f"{level:g}" for level in (levels.low, levels.high) if level is not None)
         said.append(f"{name} has {100 * levels.share:.2g} % of its pixels at {at}, as if clipped; these are left out.")
-    if levels.step and sd < levels.step:
+    if levels.step and sd < levels.step and not counts:
         said.append(f"{name} is rounded to steps of {levels.step:g}, more than its noise; the estimate includes it.")
     return said
 

@@ -71,10 +71,14 @@ class CorrelatedGaussian(Noise):
         _set_channel_correlation(self)
 
     @classmethod
-    def cosine(cls, sigma: Parameter, a: float = 2.0, *, dims: int = 2, periodic: bool = False) -> CorrelatedGaussian:
-        """The paper's kernel cos(r) exp(-r^2 / 2 a^2)."""
+    def cosine(
+        cls, sigma: Parameter, a: float = 2.0, *, omega: float = 1.0, dims: int = 2, periodic: bool = False
+    ) -> CorrelatedGaussian:
+        """The paper's kernel cos(omega r) exp(-r^2 / 2 a^2), with omega 1; omega 0 is a Gaussian blur."""
+        if not 0 < a < math.inf or not math.isfinite(omega):
+            raise NoiseError(f"A cosine kernel needs a width a > 0 and a finite omega, not a={a} and omega={omega}.")
         r = _radius(math.ceil(6 * a), dims)
-        return cls(sigma, torch.cos(r) * torch.exp(-r.square() / (2 * a * a)), periodic=periodic)
+        return cls(sigma, torch.cos(omega * r) * torch.exp(-r.square() / (2 * a * a)), periodic=periodic)
 
     @classmethod
     def from_spectrum(cls, sigma: Parameter, spectrum: Any, *, periodic: bool = False) -> CorrelatedGaussian:

@@ -21,7 +21,7 @@ from .base import Noise
 
 def read_noise(path: str | Path) -> Noise:
     try:
-        content: Any = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+        content: Any = from_yaml(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise FileError(f"The noise file {path} cannot be read ({error.strerror}); check its name.") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
@@ -42,4 +42,16 @@ def one_after_the_other(stages: Iterable[str]) -> Noise:
 
 
 def write_noise(path: str | Path, noise: Noise) -> None:
-    Path(path).write_text(yaml.safe_dump({"noise": noise.to_dict()}, sort_keys=False), encoding="utf-8")
+    Path(path).write_text(to_yaml({"noise": noise.to_dict()}), encoding="utf-8")
+
+
+def from_yaml(text: str) -> Any:
+    """As yaml.safe_load, but in C where that is built: the kernel of a volume has thousands of numbers."""
+    return yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+
+
+def to_yaml(content: dict[str, Any]) -> str:
+    """As yaml.safe_dump, in C where that is built; rows of numbers are lines."""
+    dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+    text: str = yaml.dump(content, Dumper=dumper, sort_keys=False, default_flow_style=None)
+    return text

@@ -14,7 +14,8 @@ def in_words(noise: Noise) -> str:
 
 
 def _stage(noise: Noise) -> str:
-    plain = {name: value for name, value in noise.to_dict().items() if name != "kind" and value is not None}
+    said = {name: value for name, value in noise.to_dict().items() if name != "kind"}
+    plain = {name: value for name, value in said.items() if value is not None and value is not False}
     return f"{type(noise).__name__}({', '.join(f'{name}={_short(value)}' for name, value in plain.items())})"
 
 
