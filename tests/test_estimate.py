@@ -427,9 +427,9 @@ def test_spectrum_of_differences_is_the_autocovariance() -> None:
     middle = found.correlation[10:15, 10:15]
     np.testing.assert_allclose(middle, noise.autocovariance(2).numpy(), atol=0.02)
     assert found.scale == pytest.approx(1, abs=5 * found.error)
-    assert not found.white(1.0)
+    assert not found.white(textured=True)
     white = spectrum.difference_spectrum(np.random.default_rng(0).standard_normal((1, SIZE, SIZE)))
-    assert white.white(1.0)
+    assert white.white(textured=False)
     assert white.error == pytest.approx(np.sqrt(2) / SIZE, rel=0.1)
 
 

@@ -239,7 +239,7 @@ def test_writing_is_all_or_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     write_report(path, full_report())
     first = path.read_bytes()
     assert first.startswith(b"<!doctype html>")
-    with pytest.raises(InputError, match=r"run\.html exists; choose another name or pass overwrite=True\."):
+    with pytest.raises(InputError, match=r"run\.html exists; choose another name, or allow it to be replaced"):
         write_report(path, full_report())
     with pytest.raises(InputError, match="is a folder"):
         write_report(tmp_path, full_report(), overwrite=True)

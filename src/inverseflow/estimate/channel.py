@@ -128,11 +128,11 @@ def _measure(
     else:
         spectrum = _of_differences(pairs, levels, curve) if repeats else None
     if correlated is None:
-        correlated = spectrum is not None and not spectrum.white(1.0 if repeats else curve.flat)
+        correlated = spectrum is not None and not spectrum.white(textured=curve.textured)
     if correlated and spectrum is not None:
         every = _periodograms(pairs, levels, sp.MOST_BLOCKS) if measured else None
         curve, spectrum = _correlated_curve(every, kernel) if every else (curve.scaled(spectrum.scale), spectrum)
-    elif spectrum is not None and measured and not sp.in_texture(curve.flat):
+    elif spectrum is not None and measured and not curve.textured:
         curve = curve.scaled(1 / high_energy(*spectrum.sure_lag1))
     return Channel(curve, levels, spectrum, repeats, bool(correlated), _shown(blocks))
 

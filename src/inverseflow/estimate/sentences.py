@@ -10,7 +10,6 @@ import numpy as np
 from .calibration import Calibration
 from .channel import Channel
 from .families import Law
-from .spectrum import in_texture
 from .ties import Ties
 
 Array = np.ndarray[Any, Any]
@@ -65,7 +64,7 @@ def _of_channel(name: str, channel: Channel, *, counts: bool) -> list[str]:
         said.append(f"{name} moves between frames, so the frames were not used as repeats of one view.")
     if not channel.repeats and not channel.correlated and curve.flat < FEW_FLAT:
         said.append(f"{name} has few flat regions ({100 * curve.flat:.1f} % of its blocks); the estimate may be high.")
-    if not channel.correlated and channel.spectrum and in_texture(curve.flat) and not channel.spectrum.white(1.0):
+    if channel.spectrum and curve.textured and not channel.correlated and not channel.spectrum.white(textured=False):
         said.append(
             f"{name} is textured, or its noise is correlated; ask for family correlated if the noise is blotchy."
         )

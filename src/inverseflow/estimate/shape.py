@@ -23,8 +23,10 @@ LOWEST = 1.5
 """Cycles per block from which frequencies count."""
 WIDTHS, WAVES = (0.3, 4.0), (0.0, 2.0)
 """Of a and omega, in pixels; a wider kernel does not fit into a block."""
-MISFIT = 0.06
-"""Relative misfit, beyond the error of the measurement, from which the kernel has another shape."""
+MISFIT = 0.1
+"""Relative misfit, beyond the error of the measurement, from which the kernel has another shape. Kernels below it (2 x 2
+pixels, a resampling) lose at most 3 % of their size, those above it up to 15 % (exponential, two widths).
+"""
 SKEW = 0.1
 """Difference of the correlation along y and along x from which no round kernel will do, however small both are."""
 _GRID = 64
@@ -46,7 +48,7 @@ def fitted(spectrum: Spectrum, *, always: bool = False) -> Spectrum:
     a, omega = float(np.exp(best.x[0])), float(best.x[1])
     misfit = np.sqrt(2 * best.cost / max(float(np.sum(measured**2)), 1e-300))
     round_enough = abs(spectrum.lag1[0] - spectrum.lag1[1]) < SKEW
-    fits = misfit < MISFIT + 0.7 / np.sqrt(spectrum.blocks)  # blocks alone would give 0.5
+    fits = misfit < MISFIT + 0.5 / np.sqrt(spectrum.blocks)
     if not always and not (fits and round_enough):
         return spectrum
     shape = _shape(a, omega)

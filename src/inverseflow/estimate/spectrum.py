@@ -24,8 +24,8 @@ from .levels import Levels
 Array = np.ndarray[Any, Any]
 REACH = 12
 """Lags up to which correlation is kept."""
-FLATTEST = 0.12
-OF_FLAT = 0.8
+FLATTEST = 0.08
+OF_FLAT = 0.7
 """Of all blocks at least `FLATTEST` are used, and `OF_FLAT` of those that are flat: twice as many as have less energy
 than the spectrum. The fewer of the flat ones, the more does choosing them lower what they measure.
 """
@@ -46,9 +46,7 @@ BANDWIDTH = 2.25
 UNEVEN = (0.8, 1.4)
 """Power around half the Nyquist frequency over power near it, outside of which noise is not white."""
 UNEVEN_IN_TEXTURE = 1.8
-"""The upper limit where hardly any block is flat, because texture itself falls with frequency."""
-HARDLY_FLAT, NOWHERE_FLAT = 0.02, 0.002
-"""Texture leaves a few flat blocks; where there are none at all, it is the noise that is not flat."""
+"""The upper limit in textured images, because texture itself falls with frequency."""
 MILD = 0.1
 """Correlation of neighbours, beyond three standard errors, from which noise is not white."""
 LAG_ERROR = 0.4
@@ -114,10 +112,9 @@ class Spectrum:
     def lag_error(self) -> float:
         return LAG_ERROR * self.uneven_error
 
-    def white(self, flat: float) -> bool:
-        """Is the noise white, when this share of the blocks is as flat as white noise would leave it?"""
+    def white(self, *, textured: bool) -> bool:
+        """Is the noise white? In a textured image fine detail may fall with frequency without the noise doing so."""
         chance = float(np.exp(3 * self.uneven_error))
-        textured = in_texture(flat)
         lower, upper = UNEVEN[0] / chance, (UNEVEN_IN_TEXTURE if textured else UNEVEN[1]) * chance
         even = all(lower < ratio < upper for ratio in self.uneven)
         return even and (textured or max(map(abs, self.high_lag1)) < MILD + 3 * self.lag_error)
@@ -127,11 +124,6 @@ class Spectrum:
         """What is left of `high_lag1` without three standard errors."""
         y, x = (float(np.sign(lag)) * max(abs(lag) - 3 * self.lag_error, 0.0) for lag in self.high_lag1)
         return y, x
-
-
-def in_texture(flat: float) -> bool:
-    """Hardly any block is flat: fine detail may be texture, which falls with frequency as correlated noise does."""
-    return NOWHERE_FLAT < flat < HARDLY_FLAT
 
 
 def periodograms(plane: Array, levels: Levels, stride: int = SIDE // 2) -> tuple[Array, Array, Array]:

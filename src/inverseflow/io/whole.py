@@ -43,7 +43,7 @@ def whole_or_absent(path: Path, *, overwrite: bool) -> Iterator[Path]:
         if path.is_dir() and not temporary.is_dir():
             raise FileError(f"{path} is a folder and not a file, so it is not overwritten; choose another name.")
         if not overwrite and os.path.lexists(path):
-            raise FileError(f"{path} appeared while it was written; choose another name, or allow it to be replaced (--force).")
+            raise FileError(f"{path} appeared while it was written; choose another name, or use --force.")
         _move(temporary, path)
     except FileError:
         raise
