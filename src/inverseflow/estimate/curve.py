@@ -39,7 +39,7 @@ BEYOND = 1.5
 """A bin this many standard deviations above the curve begins to lose weight."""
 HARDLY_FLAT, NOWHERE_FLAT = 0.02, 0.002
 ALIKE = 1.7
-"""`spread` of blocks that differ by their noise alone, correlated or not: 1.4 to 1.6; in textured photographs 2 to 6."""
+"""Blocks that differ by their noise alone, correlated or not, have a `spread` of 1.4 to 1.6, textured ones up to 6."""
 TINY = 1e-150
 CLEAR_OF_CLIP = 3.0
 """Levels nearer to a clip level than so many standard deviations are left out."""

@@ -24,8 +24,8 @@ LOWEST = 1.5
 WIDTHS, WAVES = (0.3, 4.0), (0.0, 2.0)
 """Of a and omega, in pixels; a wider kernel does not fit into a block."""
 MISFIT = 0.1
-"""Relative misfit, beyond the error of the measurement, from which the kernel has another shape. Kernels below it (2 x 2
-pixels, a resampling) lose at most 3 % of their size, those above it up to 15 % (exponential, two widths).
+"""Relative misfit, beyond the error of the measurement, from which the kernel has another shape. Kernels below it (2 x
+2 pixels, a resampling) lose at most 3 % of their size, those above it up to 15 % (exponential, two widths).
 """
 SKEW = 0.1
 """Difference of the correlation along y and along x from which no round kernel will do, however small both are."""
