@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from scipy import ndimage, stats
 from scipy.fft import dctn
 from skimage.data import camera
 
-from conftest import shared_data
+from conftest import ROOT, shared_data
 from inverseflow import Image, InputError, NoiseError, NoiseEstimate, estimate_noise
 from inverseflow.errors import FileError
 from inverseflow.estimate import blocks, curve, families, levels, planes, spectrum
@@ -445,3 +446,10 @@ def test_real_confocal_and_wide_field_images_blind() -> None:
         assert np.mean(np.abs(sd(blind.raw, at) / measured - 1)) < 0.1
         assert (blind.family == "correlated") == correlated
         assert blind.lag1 == pytest.approx(repeated.lag1, abs=0.1)
+
+
+def test_the_table_in_the_docs_is_that_of_the_stored_results() -> None:
+    sys.path.insert(0, str(ROOT))
+    from benchmarks.noise_estimation_table import markdown
+
+    assert markdown() in (ROOT / "docs" / "noise.md").read_text(encoding="utf-8")

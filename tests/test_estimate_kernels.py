@@ -104,6 +104,10 @@ def test_weakly_correlated_noise_is_not_taken_for_white() -> None:
     assert found.family == "correlated"
     assert float(found.raw.std(torch.full((1, 1, 1, 1), 0.5))) == pytest.approx(0.1, rel=0.05)
     assert found.lag1 == pytest.approx(true.autocovariance(1)[1, [0, 2]].tolist(), abs=0.05)
+    flat = [estimate_noise(image) for image in pure(true, 6)]
+    assert sum(alone.family == "correlated" for alone in flat) >= 5  # all blocks are alike: that is no texture
+    white = estimate_noise(noisy(Gaussian(0.1), clean), axes="SYX")
+    assert white.family == "gaussian"
 
 
 def test_a_little_correlation_is_put_back_into_the_size() -> None:

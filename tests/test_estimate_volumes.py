@@ -82,7 +82,7 @@ def test_size_and_lags_of_simulated_noise(name: str, frames: int) -> None:
     at = torch.full((1, 1, 1, 1, 1), 0.5)
     size, expected = float(found.raw.std(at)), float(true.std(at))
     assert size == pytest.approx(expected, rel=0.02 if frames == 2 else 0.05)
-    assert found.lag1 == pytest.approx(lags(true), abs=0.02 if frames == 2 else 0.06)
+    assert found.lag1 == pytest.approx(lags(true), abs=0.02 if frames == 2 else 0.08)
     sd, drawn = drawn_lags(found.raw)
     assert sd == pytest.approx(size, rel=0.03)
     assert drawn == pytest.approx(lags(true), abs=0.03 if frames == 2 else 0.1)

@@ -124,7 +124,7 @@ def _measure(
     curve = measure_curve(blocks, levels)
     measured = None if repeats else _periodograms(pairs, levels, sp.TEST_BLOCKS)
     if measured:
-        spectrum = sp.flat_spectrum(_in_units(measured, curve.smooth), sp.FIRST_ROUNDS)
+        spectrum = sp.flat_spectrum(_in_units(measured, curve.smooth), sp.FIRST_ROUNDS, sp.FIRST_FLATTEST)
     else:
         spectrum = _of_differences(pairs, levels, curve) if repeats else None
     if correlated is None:

@@ -24,7 +24,7 @@ from .levels import Levels
 Array = np.ndarray[Any, Any]
 REACH = 12
 """Lags up to which correlation is kept."""
-FLATTEST = 0.08
+FLATTEST, FIRST_FLATTEST = 0.08, 0.12
 OF_FLAT = 0.7
 """Of all blocks at least `FLATTEST` are used, and `OF_FLAT` of those that are flat: twice as many as have less energy
 than the spectrum. The fewer of the flat ones, the more does choosing them lower what they measure.
@@ -33,7 +33,9 @@ RING = (1.5, 4.0)
 """Cycles per block of the frequencies that say what lower ones must be."""
 FEWEST = 8
 ROUNDS, FIRST_ROUNDS = 20, 8
-"""Until the spectrum settles; the second for the test of whiteness, which looks at high frequencies alone."""
+"""Until the spectrum settles. What is called first is for the test of whiteness, which looks at high frequencies alone,
+where texture is faint, so that it takes more blocks.
+"""
 TEST_BLOCKS, MOST_BLOCKS = 1024, 8192
 """For the test of whiteness, and for the spectrum where noise is not white. Larger data give blocks that lie further
 apart, not more of them.
@@ -153,11 +155,14 @@ def transformed(plane: Array, levels: Levels, stride: int) -> tuple[Array, Array
     return good, mean[varied], coefficients[varied]
 
 
-def flat_spectrum(power: Array, rounds: int = ROUNDS) -> Spectrum | None:
-    """The noise's spectrum from normalised periodograms (blocks, frequencies), or None where there are too few."""
+def flat_spectrum(power: Array, rounds: int = ROUNDS, share: float = FLATTEST) -> Spectrum | None:
+    """The noise's spectrum from normalised periodograms (blocks, frequencies), or None where there are too few.
+
+    At least this share of the blocks is used.
+    """
     if len(power) < FEWEST:
         return None
-    least = count = max(FEWEST, int(FLATTEST * len(power)))
+    least = count = max(FEWEST, int(share * len(power)))
     found = power[np.argsort(power.sum(1))[:count]].mean(0)
     for _ in range(rounds):
         better, below, before = found.copy(), 0, count
