@@ -4,7 +4,7 @@ Flat blocks. Windowed 32 x 32 blocks without their plane, each in units of the n
 their energy, in units of the spectrum, on one half of a checkerboard of frequencies and the spectrum is averaged over
 the flattest on the other half; then the halves change places, until it settles. So no frequency is measured on blocks
 that it helped to choose. The window ties neighbouring frequencies, so a little of the choice leaks: on images that are
-flat everywhere the sd comes out 2 to 4 % low, on textured ones texture makes up for it.
+flat everywhere the sd comes out 2 to 6 % low, on textured ones texture makes up for it.
 White or not. Texture that is left makes low frequencies too strong, so the test looks at high frequencies alone: white
 noise has the same power around half and around the whole Nyquist frequency, along either axis.
 """
