@@ -43,6 +43,7 @@ class Exact:
     def __init__(self, sigma: float, after: Callable[[Tensor], Tensor] = lambda x: x) -> None:
         self.noise, self.after = ivf.Gaussian(sigma), after
         self.gain = POWER / (POWER + sigma**2)
+        self.description = {"estimate": "mean"}
 
     def function(self, estimate: str | None = None) -> Callable[[Tensor], Tensor]:
         gain = self.gain.sqrt() if estimate == "flow" else self.gain
@@ -62,6 +63,22 @@ def test_the_exact_denoiser_passes() -> None:
         verdicts.append(ivf.audit(noisy, exact.function()(noisy), exact).verdict)
     assert verdicts.count("pass") >= 7
     assert "fail" not in verdicts
+
+
+def test_the_exact_map_is_not_asked_to_be_a_mean() -> None:
+    """It keeps the spread of clean data, so x0 goes with it with a slope below 1, and that is right."""
+    noisy = ivf.Gaussian(SIGMA).sample(field(0), generator=torch.Generator().manual_seed(0))
+    exact = Exact(SIGMA)
+    found = ivf.audit(noisy, exact.function("flow")(noisy), exact, estimate="flow")
+    assert found.verdict == "pass", found.reasons
+    assert "noise gets through" not in [check.name for check in found.checks]
+
+
+def test_an_empty_channel_is_no_obstacle() -> None:
+    noisy = ivf.Gaussian(SIGMA).sample(field(0), generator=torch.Generator().manual_seed(0))
+    exact = Exact(SIGMA)
+    both = [torch.cat([x, torch.zeros_like(x)], 1) for x in (noisy, exact.function()(noisy))]
+    assert ivf.audit(*both, ivf.Gaussian([SIGMA, 1e-3])).verdict in ("pass", "doubtful", "fail")
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from .audit import Audit, audit
+from .audit import SAMPLES, Audit, audit, middle
+from .axes import Layout
 from .denoiser import Denoiser
 from .errors import InputError, UsageError
 from .finding import noise_of
@@ -16,8 +17,6 @@ from .io import Image, read
 from .noise import Noise
 from .options import Options
 
-SAMPLES = 4
-LARGEST = {"YX": (512, 512), "ZYX": (16, 192, 192)}
 FAILED = 3
 """The exit code of a result that is there and should not be trusted."""
 
@@ -28,10 +27,7 @@ def middles(image: Image, spatial: str) -> Tensor:
     indices = list(samples)
     wanted = min(SAMPLES, len(indices))
     chosen = [indices[int((k + 0.5) * len(indices) / wanted)] for k in range(wanted)]
-    sizes = [min(n, most) for n, most in zip(samples.shape, LARGEST[spatial], strict=True)]
-    starts = [(n - size) // 2 for n, size in zip(samples.shape, sizes, strict=True)]
-    region = tuple(slice(start, start + size) for start, size in zip(starts, sizes, strict=True))
-    return torch.stack([samples.read(index, region) for index in chosen])
+    return torch.stack([samples.read(index, middle(samples.shape)) for index in chosen])
 
 
 def audit_image(
@@ -41,7 +37,7 @@ def audit_image(
     if noisy.axes != clean.axes or noisy.shape != clean.shape:
         both = f"{noisy.shape} {noisy.axes} and {clean.shape} {clean.axes}"
         raise InputError(f"The audit compares a noisy and a denoised image of one shape, not {both}; see --axes.")
-    spatial = choose_dimensions(noisy)[0] if isinstance(by, Noise) else by.axes[-len(by.axes.lstrip("SC")) :]
+    spatial = choose_dimensions(noisy)[0] if isinstance(by, Noise) else Layout(by.axes, ()).spatial
     return audit(middles(noisy, spatial), middles(clean, spatial), by, estimate=estimate, seed=seed)
 
 

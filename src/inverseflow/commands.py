@@ -18,6 +18,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from . import describe, imaging
 from .audit import Audit
 from .auditing import audit_result, exit_code
+from .axes import Layout
 from .denoiser import Denoiser
 from .engine import choose_device
 from .errors import FileError, InputError, UsageError
@@ -167,7 +168,7 @@ def plan(
     lines: dict[str, Any] = {"read": [str(p) for p in paths], "write": [str(t) for t in targets]}
     spatial, why = imaging.choose_dimensions(images[0], options.dim)
     if model is not None:
-        spatial, why = model.axes.removeprefix("C"), "as the model was trained"
+        spatial, why = Layout(model.axes, ()).spatial, "as the model was trained"
     lines |= {
         "denoise": f"{spatial} ({why})",
         "noise": in_words(noise),

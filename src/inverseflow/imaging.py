@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from . import tiling
+from .axes import Layout
 from .denoiser import TILE_OVERLAP, Denoiser
 from .errors import InputError
 from .io import Image
@@ -190,7 +191,7 @@ def denoise_image(
     report: Report | None = None,
 ) -> Image:
     """Denoise into `target` (see `scratch`) and return the image with it as data; `report` gets the part done."""
-    spatial = "ZYX" if "Z" in model.axes else "YX"
+    spatial = Layout(model.axes, ()).spatial
     if any(letter not in image.axes for letter in spatial):
         raise InputError(f"This model denoises {spatial}, but the image has the axes {image.axes}; train one for it.")
     samples = Samples(image, spatial)

@@ -16,7 +16,7 @@ The limits were calibrated on right and wrong cases (`benchmarks/audit_rates.py`
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -29,10 +29,11 @@ from ..noise import Noise, as_noise
 from .figures import figures
 from .limits import ALONE, BEYOND, MEANING, WITH_DENOISER
 
-__all__ = ["Audit", "Check", "audit", "figures", "judge"]
+__all__ = ["SAMPLES", "Audit", "Check", "audit", "figures", "judge", "middle"]
 
-SMALLEST, LARGEST, SAMPLES = 32, 512, 4
-"""Pixels along y and x, and samples: less cannot be judged, more says nothing new."""
+SMALLEST, SAMPLES = 32, 4
+LARGEST = {2: (512, 512), 3: (16, 192, 192)}
+"""Pixels along y and x, samples, and pixels of planes and volumes: less cannot be judged, more says nothing new."""
 VERDICTS = ("pass", "doubtful", "fail")
 
 
@@ -41,6 +42,8 @@ class Model(Protocol):
 
     @property
     def noise(self) -> Noise: ...
+    @property
+    def description(self) -> dict[str, Any]: ...
     def function(self, estimate: str | None = None) -> Callable[[Tensor], Tensor]: ...
 
 
@@ -60,7 +63,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Audit:
-    """The verdict (pass, doubtful or fail), the checks behind it, and the error that simulated data would have."""
+    """The verdict (pass, doubtful or fail) and the checks behind it."""
 
     verdict: str
     checks: tuple[Check, ...]
@@ -98,13 +101,21 @@ def audit(
         raise InputError(f"The audit compares a noisy and a denoised image of one shape, not {shapes}.")
     if min(before.shape[-2:]) < SMALLEST:
         raise InputError(f"The audit needs images of at least {SMALLEST} x {SMALLEST} pixels.")
-    where = (slice(0, SAMPLES), slice(None), *(_middle(size) for size in before.shape[2:]))
+    where = (slice(0, SAMPLES), slice(None), *middle(before.shape[2:]))
     before, after = before[where], after[where]
     generator = torch.Generator().manual_seed(seed)
     if isinstance(by, Noise | str):
         return judge(figures(before, after, as_noise(by), generator=generator), ALONE)
     plausible = by.function("flow")(before)
-    found = figures(before, after, by.noise, denoise=by.function(estimate), plausible=plausible, generator=generator)
+    found = figures(
+        before,
+        after,
+        by.noise,
+        denoise=by.function(estimate),
+        calibrated=(estimate or by.description["estimate"]) == "mean",
+        plausible=plausible,
+        generator=generator,
+    )
     return judge(found, WITH_DENOISER)
 
 
@@ -118,6 +129,7 @@ def judge(found: dict[str, float], limits: dict[str, float]) -> Audit:
     return Audit(VERDICTS[bool(beyond) + failed], checks)
 
 
-def _middle(size: int) -> slice:
-    start = max(0, (size - LARGEST) // 2)
-    return slice(start, start + LARGEST)
+def middle(shape: Sequence[int]) -> tuple[slice, ...]:
+    """The part of an image of this spatial shape that is judged."""
+    sizes = [min(n, most) for n, most in zip(shape, LARGEST[len(shape)], strict=True)]
+    return tuple(slice((n - k) // 2, (n - k) // 2 + k) for n, k in zip(shape, sizes, strict=True))

@@ -28,10 +28,14 @@ def figures(
     noise: Noise,
     *,
     denoise: Denoise | None = None,
+    calibrated: bool = True,
     plausible: Tensor | None = None,
     generator: Generator = None,
 ) -> dict[str, float]:
-    """Of images (B, C, *S). Without `denoise` nothing can be simulated, and what is left is compared with the noise."""
+    """Of images (B, C, *S). Without `denoise` nothing can be simulated, and what is left is compared with the noise.
+
+    `calibrated`: it gives posterior means. The map is none: it keeps the spread of clean data, right or wrong.
+    """
     plausible = noise.project(clean if plausible is None else plausible)
     # A camera clips, and no noise model says so: what is simulated is kept within the range of what was seen.
     first, second = (noise.draw(plausible, generator).clamp(noisy.min(), noisy.max()) for _ in range(2))
@@ -43,6 +47,8 @@ def figures(
     passes = (denoise(first), denoise(second))
     simulated = measures.residuals(first, passes[0], noise)
     found |= _worst([_unlike(*three) for three in zip(observed, simulated, pure, strict=True)])
+    if not calibrated:
+        return found
     return found | _worst([_slope(passes, plausible, first - plausible, c) for c in range(noisy.shape[1])])
 
 
@@ -73,8 +79,9 @@ def _declared(noisy: Tensor, plausible: Tensor, noise: Noise, drawn: Tensor, gen
         return found
     seen_lag1 = (0.0, 0.0) if seen.lag1 is None or seen.family != "correlated" else seen.lag1[-2:]
     found["other correlation declared"] = max(abs(a - b) for a, b in zip(lag1, seen_lag1, strict=True))
-    if white and seen.family != "correlated":
-        curves = [np.atleast_2d(part) for part in seen.std_curve]
+    curves = [np.atleast_2d(part) for part in seen.std_curve]
+    # An empty channel has no curve, and which one it is, is not said.
+    if white and seen.family != "correlated" and len(curves[0]) == noisy.shape[1]:
         per_channel = [_off(noisy, noise, c, *(part[c] for part in curves)) for c in range(noisy.shape[1])]
         found["other curve declared"] = max(per_channel)
     return found
