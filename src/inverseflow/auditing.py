@@ -58,7 +58,7 @@ def audit_files(noisy: Path, clean: Path, options: Options) -> int:
         raise UsageError("A model knows its noise; give either --model or --noise.")
     before, after = (read(path, axes=options.axes) for path in (noisy, clean))
     by = Denoiser.load(options.model, device=options.device) if options.model else noise_of(options, [before])
-    found = audit_image(before, after, by, seed=options.seed)
+    found = audit_image(before, after, by, estimate=options.estimate, seed=options.seed)
     tell(found, options)
     for check in found.checks:
         options.say(f"  {check.verdict:9} {check.name:28} {check.value:7.3f}  (doubtful from {check.limits[0]:g})")

@@ -257,6 +257,7 @@ def judge(
     noise: Noise = None,
     repeats: Repeats = None,
     axes: Axes = None,
+    estimate: EstimateOption = None,
     device: DeviceOption = Device.auto,
     seed: Seed = 0,
     json: Json = False,
