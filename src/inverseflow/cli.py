@@ -281,9 +281,7 @@ def report(
     model: Annotated[
         Path | None, typer.Option("--model", "-m", help="The model, for its noise and training curve.")
     ] = None,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="The page; by default beside the result.")
-    ] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="The page; else beside the result.")] = None,
     axes: Axes = None,
     force: Force = False,
 ) -> None:
