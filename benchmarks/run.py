@@ -170,10 +170,10 @@ def train_on_pairs(
     assert task.clean is not None, "supervised rows need simulated noise"
     scaling = Scaling.of(list(task.noisy))
     pairs = [scaling.apply(pair).flatten(0, 1) for pair in torch.stack([task.noisy, task.clean], dim=1)]
-    inner = scaling.carry(task.noise)
+    inner = scaling.carry(task.noise).to(device)
     some, _ = representative([scaling.apply(image[None])[0] for image in task.noisy])
     chosen = method(ivf.Bridge(inner))
-    rms = noise_rms(inner, some)
+    rms = noise_rms(inner, some.to(device))
     fitted = ivf.fit(
         chosen.prepare(net.build(seed), rms),
         chosen.loss,
@@ -181,6 +181,7 @@ def train_on_pairs(
         settings,
         seed=seed,
         device=device,
+        phase=chosen.phase,
         progress=False,
         title="supervised",
     )

@@ -12,7 +12,8 @@ from inverseflow.nets import NetSpec
 from inverseflow.noise import Gaussian
 from inverseflow.patches import Patches, allowed_operations
 from inverseflow.process import Bridge
-from inverseflow.train import Fitted, Settings, fit
+from inverseflow.settings import Settings
+from inverseflow.train import Fitted, fit
 
 STEPS = 60
 

@@ -11,6 +11,7 @@ from inverseflow.noise import FunctionNoise, Noise, Scaled
 from inverseflow.patches import Patches, allowed_operations
 from inverseflow.posterior import PosteriorMean
 from inverseflow.process import Bridge
+from inverseflow.replay import Phase, can_replay
 
 pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
@@ -51,6 +52,27 @@ def test_a_training_step_never_waits_for_the_device(noise: Noise) -> None:
         step()
     finally:
         torch.cuda.set_sync_debug_mode("default")
+
+
+def test_replayed_steps_are_the_ordinary_steps(noise: Noise) -> None:
+    """The same draws and the same weights, over all grids of a training, for every noise that is replayed."""
+    if not can_replay(noise):
+        pytest.skip("a user's function is not recorded")
+    inner = Scaled(noise, torch.tensor([0.1, 0.2]), torch.tensor([1.0, 2.0])).to("cuda")
+    images = [torch.rand(2, 24, 24, generator=torch.Generator().manual_seed(k)) for k in range(4)]
+    chosen = InverseConsistency(Bridge(inner))
+
+    def trained(phase: Phase | None) -> dict[str, torch.Tensor]:
+        model = chosen.prepare(ivf.NetSpec("UNet", channels=2, widths=(8, 16), blocks=1).build(), 0.3)
+        data = Patches(images, 16, allowed_operations(noise, 2))
+        settings = ivf.Settings(steps=60, batch_size=4, precision="32-true")
+        return ivf.fit(
+            model, chosen.loss, data, settings, phase=phase, device="cuda", progress=False
+        ).model.state_dict()
+
+    replayed, ordinary = trained(chosen.phase), trained(None)
+    for name, values in ordinary.items():
+        assert torch.allclose(replayed[name], values, atol=2e-3), name
 
 
 @pytest.mark.parametrize("compiled", [False, True])

@@ -241,7 +241,9 @@ def test_presets_are_those_of_the_code() -> None:
     text = page_text("presets.md")
     for name, settings in recipe.PRESETS.items():
         steps, rate = settings.steps, f"{settings.lr:.4f}".rstrip("0")
-        assert f"| `{name}` | {steps} + {steps // 2} | {settings.batch_size} | {rate} |" in text
+        assert (
+            f"| `{name}` | {steps} + {int(recipe.MEAN_SHARE[name] * steps)} | {settings.batch_size} | {rate} |" in text
+        )
     sizes = [
         count_parameters(NetSpec("UNet", channels=1, dims=dims, **net).build(0)) / 1e6
         for dims in (2, 3)

@@ -22,8 +22,8 @@ def snippets(language: str) -> list[str]:
 def test_python_examples_run(number: int, tmp_path: Path) -> None:
     """In an empty folder, as a newcomer would; training is cut short by a setting that the example does not show."""
     quick = (
-        "import inverseflow.recipe as recipe, inverseflow.train as train\n"
-        "short = train.Settings(steps=3, batch_size=2)\n"
+        "import inverseflow as ivf\n"
+        "short = ivf.Settings(steps=3, batch_size=2)\n"
         "import inverseflow.denoiser as denoiser\n"
         "denoiser.default_settings = lambda *_: (short, short)\n"
     )

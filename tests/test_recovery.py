@@ -18,9 +18,10 @@ from inverseflow.noise import Gaussian
 from inverseflow.patches import Rows
 from inverseflow.posterior import PosteriorMean
 from inverseflow.process import AffineGaussian, Bridge
+from inverseflow.settings import Settings
 from inverseflow.tensors import expand, ones
 from inverseflow.times import GrowingGrid, recovered_spread
-from inverseflow.train import Settings, fit
+from inverseflow.train import fit
 
 
 def curve(*, from_zero: bool) -> nn.Sequential:

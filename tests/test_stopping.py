@@ -15,8 +15,9 @@ from inverseflow.audit.measures import NEGLIGIBLE
 from inverseflow.methods import Batch, InverseConsistency, Moment
 from inverseflow.patches import Rows
 from inverseflow.process import Bridge
+from inverseflow.state import HURRY, LOOKS, PATIENCE
 from inverseflow.stopping import Renoising, renoising
-from inverseflow.train import HURRY, LOOKS, PATIENCE, Fitted, fit
+from inverseflow.train import Fitted, fit
 
 DATA = Rows(torch.linspace(-1, 1, 64)[:, None])
 

@@ -22,7 +22,9 @@ from inverseflow.engine import choose_device
 from inverseflow.errors import InputError, ModelFileError, TrainingDiverged
 from inverseflow.methods import Batch, Moment
 from inverseflow.patches import Rows
-from inverseflow.train import CHECKPOINT, Settings, fit
+from inverseflow.settings import Settings
+from inverseflow.state import CHECKPOINT
+from inverseflow.train import fit
 
 
 class Line(nn.Module):

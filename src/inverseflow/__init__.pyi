@@ -40,8 +40,8 @@ from .noise import Simulator as Simulator
 from .process import AffineGaussian as AffineGaussian
 from .process import Bridge as Bridge
 from .process import Simulated as Simulated
+from .settings import Settings as Settings
 from .times import GrowingGrid as GrowingGrid
-from .train import Settings as Settings
 from .train import fit as fit
 
 __version__: str

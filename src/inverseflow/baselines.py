@@ -41,6 +41,9 @@ class _Regression:
     def mean(self, model: nn.Module, x1: Tensor) -> Tensor | None:
         return None  # `denoise` is it
 
+    def phase(self, progress: float) -> int:
+        return 0
+
 
 @dataclass(frozen=True)
 class Supervised(_Regression):
@@ -93,6 +96,9 @@ class _BlindSpot:
 
     def mean(self, model: nn.Module, x1: Tensor) -> Tensor | None:
         return None
+
+    def phase(self, progress: float) -> int:
+        return 0
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from .denoiser import Denoiser
 from .errors import InverseflowError
 from .metrics import psnr
 from .noise import PoissonGaussian
-from .train import Settings
+from .settings import Settings
 
 NOISE = PoissonGaussian(gain=4.0, sigma=6.0)  # grey levels: 4 per photon, read-out noise 6
 

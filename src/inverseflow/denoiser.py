@@ -24,9 +24,11 @@ from .noise import Noise, Simulator, as_noise, from_dict
 from .posterior import PosteriorMean, mean_is_free
 from .process import Bridge, Process, noise_rms
 from .recipe import as_data, choose_preset, default_net, default_patch, default_settings
+from .replay import phase_of
 from .samples import Scaling, check_against_noise, check_finite, read_samples, representative
+from .settings import Settings
 from .stopping import renoising
-from .train import Fitted, Loss, Settings, fit
+from .train import Fitted, fit
 
 FORMAT = 1
 ESTIMATES = ("mean", "flow")
@@ -94,26 +96,26 @@ class Denoiser:
         settings, mean_settings = default_settings(settings, mean_settings, samples, preset, max_seconds, max_steps)
         spec = net or default_net(samples, noise, preset)
 
-        inner = scaling.carry(noise)
+        inner = scaling.carry(noise).to(device)
         some, their_numbers = representative(samples)
-        rms = noise_rms(inner.select(their_numbers), some)
+        rms = noise_rms(inner.select(their_numbers), some.to(device))
         chosen = choose_method(method)(Bridge(inner))
         model = chosen.prepare(spec.build(seed) if isinstance(spec, NetSpec) else spec, rms)
 
-        def stage(name: str, title: str, start: nn.Module, loss: Loss, how: Settings, stage_seed: int) -> Fitted:
+        def stage(name: str, title: str, start: nn.Module, of: Any, how: Settings, stage_seed: int) -> Fitted:
             where = Path(folder) / name if folder else None
             what = {"noise": noise.to_dict(), "data": scaling.fingerprint, "samples": len(samples)}
             common: dict[str, Any] = {"device": device, "resume": resume, "progress": progress, "identity": what}
-            watch = enough if name == "flow" else None
-            return fit(start, loss, data, how, seed=stage_seed, folder=where, title=title, watch=watch, **common)
+            common |= {"watch": enough if name == "flow" else None, "phase": phase_of(of, spec, inner)}
+            return fit(start, of.loss, data, how, seed=stage_seed, folder=where, title=title, **common)
 
         enough = renoising(chosen, inner, data, device) if chosen_for_us else None
-        stages = {"flow": stage("flow", "recovering", model, chosen.loss, settings, seed)}
+        stages = {"flow": stage("flow", "recovering", model, chosen, settings, seed)}
         flow = stages["flow"].model
         if estimate == "mean" and not mean_is_free(chosen, flow, noise, some[:1].to(device)):
             second = PosteriorMean(chosen, flow, inner)
             start = copy.deepcopy(flow).requires_grad_(True)
-            stages["mean"] = stage("mean", "posterior mean", start, second.loss, mean_settings, seed + 1)
+            stages["mean"] = stage("mean", "posterior mean", start, second, mean_settings, seed + 1)
         description = {
             "method": method if isinstance(method, str) else getattr(method, "__qualname__", repr(method)),
             "net": spec.to_dict() if isinstance(spec, NetSpec) else {"kind": "custom"},
@@ -198,8 +200,7 @@ class Denoiser:
 
     @torch.no_grad()
     def _denoise_batch(self, x1: Tensor, estimate: str) -> Tensor:
-        y1 = self.scaling.apply(x1.float())
-        y0: Tensor | None = None
+        y1, y0 = self.scaling.apply(x1.float()), None
         if estimate == "mean":
             # The mean network is the map's twin, so the map's method applies it: one pass at t = 1, then the domain.
             y0 = self.method.denoise(self.mean, y1) if self.mean is not None else self.method.mean(self.flow, y1)

@@ -21,7 +21,7 @@ from .nets import count_parameters
 from .noise import CorrelatedGaussian, Noise
 from .noise.base import Composition, stages
 from .noise.words import in_words
-from .recipe import PRESETS, choose_preset
+from .recipe import MEAN_SHARE, PRESETS, choose_preset
 from .report import Report
 
 SHOWN = 4096  # pixels; of a larger plane the page shows the middle
@@ -73,14 +73,14 @@ def cost(
     """Time and memory of a training, from a few steps of it."""
     preset = choose_preset(preset, choose_device(device))
     settings = PRESETS[preset]
-    trial = replace(settings, steps=6, log_every=1)
+    trial = replace(settings, steps=6 if choose_device(device) == "cpu" else 60, log_every=1)
     model = Denoiser.train(
         list(data), noise, axes=axes, preset=preset, settings=trial, estimate="flow", device=device, progress=False
     )
     rate = max(row["steps_per_second"] for row in model.history["flow"])
     steps = max_steps or settings.steps
     assert steps is not None
-    seconds = min(1.5 * steps / rate, max_seconds or np.inf)
+    seconds = min((1 + MEAN_SHARE[preset]) * steps / rate, max_seconds or np.inf)
     parameters = count_parameters(model.flow)
     size = sum(x.numel() for x in data) * 4 + parameters * 4 * 8
     return {

@@ -4,6 +4,8 @@ prepare(net, noise_rms)      wrap a plain network for this method
 loss(model, batch, moment)   one value per sample
 denoise(model, x1)           the learned map from x1 to x0
 mean(model, x1)              E[x0 | x1], where the method has it for free; else None
+phase(progress)              optional: that on which the loss depends, besides the batch and its draws; with it, steps
+                             may be recorded on a GPU and replayed
 """
 
 from __future__ import annotations
@@ -125,9 +127,13 @@ class _ConsistencyMethod:
     def mean(self, model: nn.Module, x1: Tensor) -> Tensor | None:
         return None
 
-    def _arguments(self, moment: Moment) -> dict[str, Any]:
+    def phase(self, progress: float) -> int:
+        """The loss changes with the grid."""
+        return self.grid.intervals(progress)
+
+    def _arguments(self, batch: Batch, moment: Moment) -> dict[str, Any]:
         return {
-            "times": self.grid.at(moment.progress),
+            "times": self.grid.at(moment.progress, batch.x.device),
             "distance": self.distance,
             "weight": self.weight,
             "generator": moment.generator,
@@ -139,7 +145,9 @@ class ConsistencyTraining(_ConsistencyMethod):
     """Generalized consistency training on clean data; `denoise` maps a draw of x1 to a new sample."""
 
     def loss(self, model: nn.Module, batch: Batch, moment: Moment) -> Tensor:
-        return losses.consistency_loss(model, batch.x, self.process.select(batch.origin), **self._arguments(moment))
+        return losses.consistency_loss(
+            model, batch.x, self.process.select(batch.origin), **self._arguments(batch, moment)
+        )
 
 
 @dataclass(frozen=True)
@@ -150,7 +158,7 @@ class ConsistencyDistillation(_ConsistencyMethod):
 
     def loss(self, model: nn.Module, batch: Batch, moment: Moment) -> Tensor:
         process = self.process.select(batch.origin)
-        return losses.consistency_loss(model, batch.x, process, teacher=self.teacher, **self._arguments(moment))
+        return losses.consistency_loss(model, batch.x, process, teacher=self.teacher, **self._arguments(batch, moment))
 
 
 @dataclass(frozen=True)
@@ -169,7 +177,7 @@ class InverseConsistency(_ConsistencyMethod):
             batch.x,
             self.process.select(batch.origin),
             estimator=moment.average if self.averaged else None,
-            **self._arguments(moment),
+            **self._arguments(batch, moment),
         )
 
 

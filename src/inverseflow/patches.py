@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import math
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -21,6 +22,8 @@ Operation = tuple[tuple[int, ...], tuple[bool, ...]]
 
 
 class Data(Protocol):
+    @property
+    def values_per_sample(self) -> int: ...
     def to(self, device: torch.device) -> Data: ...
     def draw(self, size: int, generator: torch.Generator) -> Batch: ...
     def __len__(self) -> int: ...
@@ -34,6 +37,10 @@ class Rows:
 
     def __len__(self) -> int:
         return len(self.x)
+
+    @property
+    def values_per_sample(self) -> int:
+        return self.x[0].numel()
 
     def to(self, device: torch.device) -> Rows:
         return Rows(self.x.to(device))
@@ -71,6 +78,10 @@ class Patches:
 
     def __len__(self) -> int:
         return len(self.first)
+
+    @property
+    def values_per_sample(self) -> int:
+        return int(self.channels * math.prod(self.size))
 
     def to(self, device: torch.device) -> Patches:
         moved = copy.copy(self)

@@ -13,17 +13,19 @@ from .nets import NetSpec
 from .noise import Noise
 from .noise.base import stages
 from .patches import Data, Patches, Rows, allowed_operations
-from .train import Settings
+from .settings import Settings
 
 FEW_PIXELS = 4_000_000  # below this a large network learns the images by heart, noise included
 SMALL_NET = {"widths": (32, 64, 96), "blocks": 1, "patch": 2}
 
 PRESETS = {
     "fast": Settings(steps=1000, batch_size=8),
-    "balanced": Settings(steps=4000, batch_size=32, lr=5e-4),
-    "best": Settings(steps=20000, batch_size=32, lr=5e-4),
+    "balanced": Settings(steps=2500, batch_size=32),
+    "best": Settings(steps=8000, batch_size=32),
 }
-"""Lengths of training for images: one image on two CPU cores, minutes on a GPU, the benchmark tables."""
+"""Lengths of training for images: one image on two CPU cores, a minute or two on a large GPU, the benchmark tables."""
+MEAN_SHARE = {"fast": 0.5, "balanced": 1.0, "best": 1.0}
+"""How long the second stage is, compared with the first."""
 TABLE = Settings(steps=4000, batch_size=512, lr=2e-3, clip=None)
 
 
@@ -75,16 +77,14 @@ def default_settings(
     seconds: float | None = None,
     steps: int | None = None,
 ) -> tuple[Settings, Settings]:
-    """Settings of the two stages; the second takes half as long as the first unless it is given.
-
-    Without settings, `seconds` ends both together, two thirds of it the first; `steps` are those of the first.
-    """
+    """Settings of the two stages. Without them, `seconds` ends both together; `steps` are those of the first."""
+    share = MEAN_SHARE[preset] if samples[0].ndim > 1 else 0.5
     if first is None:
         first = TABLE if samples[0].ndim == 1 else PRESETS[preset]
         if samples[0].ndim == 4:
             first = replace(first, batch_size=max(1, first.batch_size // 4))
-        first = replace(first, seconds=seconds * 2 / 3 if seconds else None, steps=steps or first.steps)
+        first = replace(first, seconds=seconds / (1 + share) if seconds else None, steps=steps or first.steps)
     if second is None:
-        half = max(1, first.steps // 2) if first.steps else None
-        second = replace(first, steps=half, seconds=first.seconds / 2 if first.seconds else None)
+        part = max(1, int(share * first.steps)) if first.steps else None
+        second = replace(first, steps=part, seconds=share * first.seconds if first.seconds else None)
     return first, second

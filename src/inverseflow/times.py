@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -53,13 +54,24 @@ class GrowingGrid:
     def fixed(cls, n: int, *, eps: float = 0.02, rho: float = 2.0) -> GrowingGrid:
         return cls(n - 1, n - 1, eps, rho)
 
-    def at(self, progress: float) -> Tensor:
-        """The grid when the part `progress` (0 to 1) of the training is done."""
+    def intervals(self, progress: float) -> int:
+        """How many when the part `progress` (0 to 1) of the training is done."""
         sizes = [self.first]
         while sizes[-1] < self.last:
             sizes.append(min(2 * sizes[-1], self.last))
         stage = int(progress / self.growth * (len(sizes) - 1)) if progress < self.growth else len(sizes) - 1
-        return karras_times(sizes[stage] + 1, eps=self.eps, rho=self.rho)
+        return sizes[stage]
+
+    def at(self, progress: float, device: torch.device | str = "cpu") -> Tensor:
+        """The grid when the part `progress` of the training is done; not to be modified."""
+        return _kept(self.intervals(progress) + 1, self.eps, self.rho, torch.device(device))
+
+
+@lru_cache(maxsize=64)
+def _kept(n: int, eps: float, rho: float, device: torch.device) -> Tensor:
+    """Made once and kept where it is needed, so that no step moves it."""
+    times = karras_times(n, eps=eps, rho=rho)
+    return times if device.type == "cpu" else times.float().to(device)
 
 
 def recovered_spread(times: Tensor, noise_over_signal: float) -> float:

@@ -41,6 +41,7 @@ class PaperUNet(nn.Module):
     ) -> None:
         super().__init__()
         self.multiple = 2 ** (len(widths) - 1)
+        self.features_per_pixel = float(widths[0])
         self.time = nn.Sequential(FourierTime(embedding, scale), nn.Linear(embedding, embedding), nn.SiLU())
         self.down = nn.ModuleList(Level(a, b, embedding) for a, b in zip([channels, *widths[:-1]], widths, strict=True))
         self.up = nn.ModuleList(Level(a + b, b, embedding) for a, b in zip(widths[:0:-1], widths[-2::-1], strict=True))

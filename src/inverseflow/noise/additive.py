@@ -35,7 +35,7 @@ class Gaussian(Noise):
         _set_channel_correlation(self)
 
     def draw(self, x0: Tensor, generator: Generator) -> Tensor:
-        z = mix_channels(normal_like(x0, generator), self.channel_correlation)
+        z = mix_channels(normal_like(x0, generator), self.__dict__.get("_factor"))
         return x0 + broadcast(self.sigma, x0) * z
 
     def std(self, x0: Tensor) -> Tensor:
@@ -113,7 +113,7 @@ class CorrelatedGaussian(Noise):
         field = torch.fft.irfftn(spectrum, s=grid, dim=axes)
         if not self.periodic:  # what lies past the margin is untouched by the wrap-around
             field = field[(..., *(slice(m, None) for m in margin))]
-        return x0 + broadcast(self.sigma, x0) * mix_channels(field, self.channel_correlation)
+        return x0 + broadcast(self.sigma, x0) * mix_channels(field, self.__dict__.get("_factor"))
 
     def std(self, x0: Tensor) -> Tensor:
         return torch.ones_like(x0) * broadcast(self.sigma, x0)
@@ -135,13 +135,13 @@ class CorrelatedGaussian(Noise):
         return bool((moved - law).abs().max() < 1e-3)
 
 
-def mix_channels(z: Tensor, correlation: Tensor | None) -> Tensor:
-    if correlation is None:
+def mix_channels(z: Tensor, factor: Tensor | None) -> Tensor:
+    """Independent channels become correlated ones; `factor` is Cholesky's of their correlation."""
+    if factor is None:
         return z
-    if z.shape[1] != correlation.shape[0]:
-        raise NoiseError(f"channel_correlation is for {correlation.shape[0]} channels, but the data has {z.shape[1]}.")
-    factor = like(torch.linalg.cholesky(correlation), z)
-    return torch.einsum("cd,bd...->bc...", factor, z)
+    if z.shape[1] != factor.shape[0]:
+        raise NoiseError(f"channel_correlation is for {factor.shape[0]} channels, but the data has {z.shape[1]}.")
+    return torch.einsum("cd,bd...->bc...", like(factor, z), z)
 
 
 def _set_channel_correlation(noise: Gaussian | CorrelatedGaussian) -> None:
@@ -158,6 +158,7 @@ def _set_channel_correlation(noise: Gaussian | CorrelatedGaussian) -> None:
     if float(torch.linalg.eigvalsh(matrix).min()) <= 0:
         raise NoiseError("channel_correlation must be positive definite.")
     object.__setattr__(noise, "channel_correlation", matrix)
+    object.__setattr__(noise, "_factor", torch.linalg.cholesky(matrix))
 
 
 def _radius(reach: int, dims: int) -> Tensor:

@@ -10,6 +10,7 @@ or (B, C) with one per sample.
 
 from __future__ import annotations
 
+import copy
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -136,7 +137,18 @@ class Noise(ABC):
             for name in self.parameters
             if isinstance(value := getattr(self, name), Tensor) and value.ndim == 2
         }
-        return replace(self, **changes) if changes else self
+        return self._changed(changes) if changes else self
+
+    def to(self, device: torch.device | str) -> Self:
+        """The same noise with its arrays on a device, so that drawing there moves nothing."""
+        return self._changed({name: _moved(value, device) for name, value in vars(self).items()})
+
+    def _changed(self, values: dict[str, Any]) -> Self:
+        """Other values of attributes that were checked already: checking them again would wait for the device."""
+        changed = copy.copy(self)
+        for name, value in values.items():
+            object.__setattr__(changed, name, value)
+        return changed
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values that JSON and YAML can hold; `inverseflow.noise.from_dict` reads them back."""
@@ -258,6 +270,14 @@ def _bounds(bound: Tensor, x: Tensor, widest: Callable[..., Tensor]) -> Tensor:
 def _rows(value: Tensor, index: Tensor) -> Tensor:
     """The rows of a per-sample parameter; it follows the index to its device, so that nothing waits."""
     return value.to(index.device, non_blocking=True)[index]
+
+
+def _moved(value: Any, device: torch.device | str) -> Any:
+    if isinstance(value, Tensor) and torch.device(device).type == "mps":
+        value = value.float()  # it has no float64
+    if isinstance(value, Noise | Tensor):
+        return value.to(device)
+    return tuple(_moved(item, device) for item in value) if isinstance(value, tuple) else value
 
 
 def _plain(value: Any) -> Any:

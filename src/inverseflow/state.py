@@ -1,0 +1,132 @@
+"""A training under way: what a checkpoint holds, how far it is, and when it has learned enough."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from .checkpoint import flatten_optimizer, prefixed, read_tensors, restore_optimizer, under, write_tensors
+from .errors import ModelFileError
+from .settings import Settings
+
+CHECKPOINT = "checkpoint.safetensors"
+LOOKS, PATIENCE, FALL, HURRY = 20, 5, 0.03, 0.25
+"""Looks at the figure in a whole training; how many of them without a fall of 3 % end it; and how fast it then ends."""
+
+
+class State:
+    """The weights, their average, the optimiser, both generators, the step, the time used, the looks."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        average: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        device: torch.device,
+        seed: int,
+        folder: Path | None,
+        settings: Settings,
+        identity: dict[str, Any] | None,
+    ) -> None:
+        self.model, self.average, self.optimizer = model, average, optimizer
+        self.folder, self.settings = folder, settings
+        self.host = torch.Generator().manual_seed(seed)
+        self.noise = torch.Generator(device).manual_seed(seed + 1)
+        self.step = 0
+        self.looks: list[float] = []
+        self.hurried: tuple[int, float] | None = None  # from this step and this part of the schedule on
+        self.started = self.saved = time.monotonic()
+        unimportant = ("seconds", "log_every", "checkpoint_seconds", "checkpoint_steps")
+        self.identity = {k: v for k, v in asdict(settings).items() if k not in unimportant} | {"seed": seed}
+        self.identity |= identity or {}
+
+    @property
+    def elapsed(self) -> float:
+        return time.monotonic() - self.started
+
+    @property
+    def progress(self) -> float:
+        """The part of the schedule that is done, 0 to 1."""
+        planned = self.settings.progress(self.step, self.elapsed)
+        if self.hurried:
+            first, done = self.hurried
+            planned = max(planned, done + (1 - done) * (self.step - first) / max(1.0, HURRY * first))
+        return min(1.0, planned)
+
+    def is_look_due(self) -> bool:
+        return not self.hurried and int(LOOKS * self.progress) > len(self.looks)
+
+    def look(self, figure: float) -> None:
+        self.looks.append(figure)
+        if len(self.looks) > PATIENCE and min(self.looks[-PATIENCE:]) > (1 - FALL) * min(self.looks[:-PATIENCE]):
+            self.hurried = (self.step, self.progress)
+
+    @torch.no_grad()
+    def advance(self) -> None:
+        """Count the step and move the average towards the weights; its memory grows with the run up to `ema`."""
+        self.step += 1
+        keep = min(self.settings.ema, (1 + self.step) / (10 + self.step))
+        torch._foreach_lerp_(list(self.average.parameters()), list(self.model.parameters()), 1 - keep)
+
+    def is_save_due(self) -> bool:
+        if self.settings.checkpoint_steps:
+            return self.step % self.settings.checkpoint_steps == 0
+        return self.folder is not None and time.monotonic() - self.saved > self.settings.checkpoint_seconds
+
+    def save(self) -> None:
+        for mine, theirs in zip(self.average.buffers(), self.model.buffers(), strict=True):
+            mine.copy_(theirs)
+        if not self.folder:
+            return
+        tensors = {
+            **prefixed("model.", self.model.state_dict()),
+            **prefixed("average.", self.average.state_dict()),
+            **prefixed("optimizer.", flatten_optimizer(self.optimizer)),
+            "generator.host": self.host.get_state(),
+            "generator.noise": self.noise.get_state(),
+        }
+        header = {"kind": "checkpoint", "step": self.step, "elapsed": self.elapsed, "settings": self.identity}
+        header |= {"looks": self.looks, "hurried": self.hurried}
+        write_tensors(self.folder / CHECKPOINT, tensors, header)
+        self.saved = time.monotonic()
+
+    def open(self, resume: bool) -> None:
+        """Make the folder; go on from its checkpoint if asked to, and never write over one."""
+        if not self.folder:
+            return
+        self.folder.mkdir(parents=True, exist_ok=True)
+        path = self.folder / CHECKPOINT
+        if path.exists() and not resume:
+            raise ModelFileError(
+                f"{self.folder} holds the checkpoint of an earlier run; resume it, or give another folder."
+            )
+        if path.exists():
+            self._load(path)
+
+    def _load(self, path: Path) -> None:
+        tensors, header = read_tensors(path, "checkpoint")
+        differing = [k for k, v in self.identity.items() if header.get("settings", {}).get(k) != v]
+        if differing:
+            raise ModelFileError(
+                f"{path} belongs to a run with other settings ({', '.join(differing)}); "
+                "use another folder, or the same settings."
+            )
+        try:
+            self.model.load_state_dict(under("model.", tensors))
+            self.average.load_state_dict(under("average.", tensors))
+            restore_optimizer(self.optimizer, under("optimizer.", tensors))
+            self.host.set_state(tensors["generator.host"])
+            self.noise.set_state(tensors["generator.noise"])
+        except (RuntimeError, KeyError, ValueError) as error:
+            raise ModelFileError(
+                f"{path} does not fit this network; it belongs to another run, so use another folder."
+            ) from error
+        self.step = int(header["step"])
+        self.looks, hurried = header.get("looks", []), header.get("hurried")
+        self.hurried = (int(hurried[0]), float(hurried[1])) if hurried else None
+        self.started = time.monotonic() - float(header["elapsed"])
