@@ -50,6 +50,8 @@ RIVALS: dict[str, Callable[..., Any]] = {
 }
 OURS = ("icm", "ifm")
 CLASSICAL = ("bm3d", "nlm", "wavelet", "blur")
+PASSES = {"icm": 5, "mean": 4, "ifm": 13, "sure": 6, "others": 3}
+"""Of the network in a training step, a backward pass counted as two."""
 ESTIMATES = {"map": "flow", "mean": "mean"}
 """Of ours, by their names in the tables. A rival has one, which `Denoiser` calls "flow" and the tables call "mean"."""
 
@@ -145,12 +147,16 @@ def train(row: dict[str, Any], task: Task, options: Options) -> tuple[ivf.Denois
 def settings(
     row: dict[str, Any], samples: list[Tensor], preset: str, options: Options
 ) -> tuple[ivf.Settings, ivf.Settings]:
-    """Of the two stages. A method with one stage takes all the time; with seconds, the clock alone decides."""
+    """Of the two stages. A method with one stage takes all the computing; with seconds, the clock alone decides."""
     stages = default_settings(None, None, samples, preset, options.seconds, options.steps)
     first, second = (replace(stage, **row.get("settings", {})) for stage in stages)
+    one_stage = row["method"] != "icm"
     if options.seconds is None:
+        if one_stage and options.steps is None and first.steps and second.steps:
+            passes = PASSES["icm"] * first.steps + PASSES["mean"] * second.steps
+            first = replace(first, steps=round(passes / PASSES.get(row["method"], PASSES["others"])))
         return first, second
-    mean_seconds = (options.mean_seconds or second.seconds or 0) if row["method"] == "icm" else 0
+    mean_seconds = 0 if one_stage else options.mean_seconds or second.seconds or 0
     steps = {"steps": options.steps}
     first = replace(first, seconds=options.seconds - mean_seconds, **steps)
     return first, replace(second, seconds=mean_seconds or None, **(steps if mean_seconds else {}))

@@ -119,7 +119,9 @@ def test_one_budget_for_all_stages() -> None:
     assert sum(s for s, _ in seconds("icm", seconds=300)) == pytest.approx(300)
     assert seconds("noise2void", seconds=300)[0] == (300, None)
     assert seconds("ifm", seconds=300)[0] == (300, None)
-    assert seconds("icm", steps=10) == [(None, 10), (None, 5)]
+    assert seconds("icm", steps=10) == [(None, 10), (None, 10)]
+    assert seconds("icm") == [(None, 2500), (None, 2500)]
+    assert seconds("noise2void")[0] == (None, 7500)  # 2500 (5 + 4) passes, three of them in a step
 
 
 @pytest.mark.parametrize(

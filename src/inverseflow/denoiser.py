@@ -28,7 +28,7 @@ from .replay import phase_of
 from .samples import Scaling, check_against_noise, check_finite, read_samples, representative
 from .settings import Settings
 from .stopping import renoising
-from .train import Fitted, fit
+from .train import Fitted, as_function, fit
 
 FORMAT = 1
 ESTIMATES = ("mean", "flow")
@@ -113,7 +113,7 @@ class Denoiser:
         stages = {"flow": stage("flow", "recovering", model, chosen, settings, seed)}
         flow = stages["flow"].model
         if estimate == "mean" and not mean_is_free(chosen, flow, noise, some[:1].to(device)):
-            second = PosteriorMean(chosen, flow, inner)
+            second = PosteriorMean(chosen, as_function(flow, mean_settings, data, device), inner)
             start = copy.deepcopy(flow).requires_grad_(True)
             stages["mean"] = stage("mean", "posterior mean", start, second, mean_settings, seed + 1)
         description = {

@@ -9,11 +9,12 @@ the map is x1 s / sqrt(s^2 + sigma^2), the mean x1 s^2 / (s^2 + sigma^2).)
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch import Tensor, nn
 
-from .losses import posterior_mean_loss
+from .losses import Field, posterior_mean_loss
 from .methods import Batch, Method, Moment
 from .noise import Noise, Simulator
 from .tensors import ones
@@ -24,13 +25,13 @@ class PosteriorMean:
     """Regress the frozen map's x0_hat from fresh noise on it. The network is a copy of the map, used at t = 1 only."""
 
     method: Method
-    frozen: nn.Module
+    frozen: Field
     noise: Noise
 
     def loss(self, model: nn.Module, batch: Batch, moment: Moment) -> Tensor:
         noise = self.noise.select(batch.origin)
         with torch.no_grad():
-            x0 = self.method.denoise(self.frozen, batch.x)
+            x0 = self.method.denoise(cast(nn.Module, self.frozen), batch.x)
             x1 = noise.draw(x0, moment.generator)
         return posterior_mean_loss(lambda x: model(x, ones(x)), x0, x1)
 

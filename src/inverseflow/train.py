@@ -8,12 +8,14 @@ a CPU.
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
+from lightning.fabric import Fabric
 from torch import Tensor, nn
 
 from .engine import fast_matmul, launch
@@ -72,8 +74,7 @@ def fit(
     average = copy.deepcopy(model).requires_grad_(False)
     optimizer = _optimizer(model, settings, cuda)
     run = State(model, average, optimizer, fabric.device, seed, Path(folder) if folder else None, settings, identity)
-    compiled: Any = torch.compile(model) if _compile_pays(settings, model, data, cuda) else model
-    wrapped, optimizer = fabric.setup(compiled, optimizer)
+    wrapped, optimizer = fabric.setup(_compiled(model, settings, data, cuda), optimizer)
     run.open(resume)
     data = data.to(fabric.device)
     log = MetricsLog(run.folder, run.step, run.elapsed)
@@ -81,10 +82,7 @@ def fit(
     total = torch.zeros((), device=fabric.device)
     steps, bad_step = torch.tensor([run.step, -1], device=fabric.device)
 
-    def averaged(x: Tensor, t: Tensor) -> Tensor:
-        with fabric.autocast():
-            output: Tensor = average(x, t)
-        return output.to(x.dtype)
+    averaged = _in_precision(average, fabric)
 
     def step(batch: Batch, done: float) -> None:
         value = loss(wrapped, batch, Moment(done, run.noise, averaged)).mean()
@@ -122,6 +120,21 @@ def fit(
     return Fitted(average, log.rows, run.step, run.elapsed)
 
 
+def as_function(model: nn.Module, settings: Settings, data: Data, device: str) -> Field:
+    """A trained network as `fit` would evaluate it: in the same precision, compiled where that pays."""
+    fabric = launch(device, settings.precision)
+    return _in_precision(_compiled(model, settings, data, fabric.device.type == "cuda"), fabric)
+
+
+def _in_precision(model: nn.Module, fabric: Fabric) -> Field:
+    def evaluate(x: Tensor, t: Tensor) -> Tensor:
+        with fabric.autocast():
+            output: Tensor = model(x, t)
+        return output.to(x.dtype)
+
+    return evaluate
+
+
 def _optimizer(model: nn.Module, settings: Settings, cuda: bool) -> torch.optim.Optimizer:
     """On a GPU the learning rate lies there, where a recorded step reads it."""
     lr = torch.tensor(settings.lr, device="cuda") if cuda else settings.lr
@@ -146,13 +159,14 @@ def _check(bad_step: int, title: str, settings: Settings) -> None:
         )
 
 
-def _compile_pays(settings: Settings, model: nn.Module, data: Data, cuda: bool) -> bool:
-    if settings.compile != "auto" or not cuda:
-        return settings.compile is True
-    if settings.seconds and settings.seconds < 2.5 * COMPILING:
-        return False
-    features = getattr(getattr(model, "net", None), "features_per_pixel", 0) * data.values_per_sample
-    return not settings.steps or SAVED * features * settings.batch_size * settings.steps > COMPILING
+def _compiled(model: nn.Module, settings: Settings, data: Data, cuda: bool) -> nn.Module:
+    """The network compiled, if it is to be or if the training is long enough for it to pay."""
+    wanted = settings.compile is True
+    if settings.compile == "auto" and cuda:
+        features = getattr(getattr(model, "net", None), "features_per_pixel", 0) * data.values_per_sample
+        saved = SAVED * features * settings.batch_size * settings.steps if settings.steps else math.inf
+        wanted = saved > COMPILING and (settings.seconds or math.inf) > 2.5 * COMPILING
+    return cast(nn.Module, torch.compile(model)) if wanted else model
 
 
 def _placed(model: nn.Module, device: torch.device) -> nn.Module:
