@@ -1,3 +1,6 @@
+from . import pl as pl
+from . import pp as pp
+from . import tl as tl
 from .audit import Audit as Audit
 from .audit import audit as audit
 from .denoiser import Denoiser as Denoiser
@@ -30,6 +33,7 @@ from .noise import FunctionNoise as FunctionNoise
 from .noise import Gamma as Gamma
 from .noise import Gaussian as Gaussian
 from .noise import Jacobi as Jacobi
+from .noise import Molecules as Molecules
 from .noise import Noise as Noise
 from .noise import Poisson as Poisson
 from .noise import PoissonGaussian as PoissonGaussian

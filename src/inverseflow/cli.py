@@ -1,4 +1,4 @@
-"""The command and its parts (info, noise, train, denoise, audit, report), as they are asked for; others do the work.
+"""The command and its parts (info, noise, train, denoise, cells, ...), as they are asked for; others do the work.
 
 Exit codes: 0 done, 1 failed, 2 wrong usage, 3 done but the audit says do not trust it, 130 interrupted.
 """
@@ -13,6 +13,29 @@ from typing import Annotated, Any
 import typer
 
 from . import __version__
+from .arguments import (
+    Axes,
+    Channels,
+    Device,
+    DeviceOption,
+    Dim,
+    DryRun,
+    EstimateOption,
+    Files,
+    Force,
+    Json,
+    MaxTime,
+    Noise,
+    Preset,
+    PresetOption,
+    Quiet,
+    Repeats,
+    Resume,
+    Seed,
+    Steps,
+    TileOverlap,
+    TileSize,
+)
 
 app = typer.Typer(
     name="inverseflow",
@@ -21,62 +44,6 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
 )
-
-
-class Device(StrEnum):
-    auto = "auto"
-    cpu = "cpu"
-    cuda = "cuda"
-    mps = "mps"
-
-
-class Preset(StrEnum):
-    auto = "auto"
-    fast = "fast"
-    balanced = "balanced"
-    best = "best"
-
-
-class Estimate(StrEnum):
-    mean = "mean"
-    flow = "flow"
-
-
-Files = Annotated[
-    list[str], typer.Argument(help="Image files, folders of images, or quoted patterns like 'day1/*.tif'.")
-]
-Noise = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--noise",
-        help="What the instrument did, in data units: gaussian:sigma=10, poisson:gain=2,offset=100, or a YAML file. "
-        "Given several times, one acts after the other. Without it, the noise is estimated.",
-    ),
-]
-Repeats = Annotated[str | None, typer.Option(help="The axis whose frames show one view, e.g. T; found by itself.")]
-Axes = Annotated[str | None, typer.Option(help="What the file's dimensions mean, letters of STCZYX, e.g. TZYX.")]
-Channels = Annotated[str | None, typer.Option(help="Only these channels: numbers from 0, or names, e.g. 0,2 or DAPI.")]
-DeviceOption = Annotated[Device, typer.Option(help="Where to compute.")]
-PresetOption = Annotated[
-    Preset,
-    typer.Option(help="How thorough: fast for one image on a CPU, balanced for minutes on a GPU, best for more."),
-]
-EstimateOption = Annotated[
-    Estimate | None, typer.Option(help="mean: least error (default). flow: looks like clean data, as in the paper.")
-]
-Dim = Annotated[
-    int | None, typer.Option(min=2, max=3, help="Denoise planes (2) or volumes (3); by default by the Z axis.")
-]
-Seed = Annotated[int, typer.Option(help="The same seed gives the same result on a CPU.")]
-MaxTime = Annotated[str | None, typer.Option(help="At most this long in training: 90s, 10m, 2h.")]
-Steps = Annotated[int | None, typer.Option(min=1, help="Training steps; half as many follow for the mean.")]
-Resume = Annotated[bool, typer.Option("--resume", help="Go on with an interrupted training.")]
-TileSize = Annotated[int | None, typer.Option(min=8, help="Side of the tiles in pixels; by default by the memory.")]
-TileOverlap = Annotated[int, typer.Option(min=0, help="Pixels that neighbouring tiles share.")]
-Force = Annotated[bool, typer.Option("--force", help="Replace results that exist.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, how long and with how much memory.")]
-Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")]
 
 
 def _version(wanted: bool) -> None:
@@ -270,6 +237,33 @@ def judge(
         from .auditing import audit_files
 
         return audit_files(noisy, denoised, _options(options))
+
+    run(work)
+
+
+@app.command()
+def cells(
+    source: Annotated[Path, typer.Argument(help="Cells: .h5ad, .loom, 10x .h5, or a folder with matrix.mtx.")],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="The .h5ad file; else beside the input.")
+    ] = None,
+    use_rep: Annotated[str, typer.Option(help="The components in .obsm; X_pca is made if it is not there.")] = "X_pca",
+    counts_layer: Annotated[str, typer.Option(help="The layer with the raw counts.")] = "counts",
+    n_comps: Annotated[int, typer.Option(min=1, help="How many components.")] = 20,
+    noise: Annotated[float | None, typer.Option(help="Their noise; without it, found from the counts.")] = None,
+    device: DeviceOption = Device.auto,
+    seed: Seed = 0,
+    force: Force = False,
+    quiet: Quiet = False,
+) -> None:
+    """Denoise single cells: writes cells_denoised.h5ad with clearer components beside cells.h5ad."""
+
+    def work() -> int:
+        from .cells_command import denoise_cells
+
+        return denoise_cells(
+            source, output, use_rep, counts_layer, n_comps, noise, seed, device.value, force=force, quiet=quiet
+        )
 
     run(work)
 

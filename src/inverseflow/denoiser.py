@@ -66,6 +66,7 @@ class Denoiser:
         max_steps: int | None = None,
         patch_size: int | None = None,
         augment: bool = True,
+        scaling: Scaling | None = None,
         seed: int = 0,
         device: str = "auto",
         folder: str | Path | None = None,
@@ -81,21 +82,20 @@ class Denoiser:
         settings  steps or seconds, learning rate, ... of the first stage; mean_settings of the posterior mean
         preset    "fast", "balanced", "best": network and settings where none are given (at most max_seconds, max_steps)
         estimate  "mean" also trains the second stage; "flow" stops after the paper's map
+        scaling   units for the network; by default the data gets mean 0 and standard deviation 1 in every channel
         folder    where checkpoints and metrics go; with resume=True an interrupted run goes on
         """
         _check_estimate(estimate)
-        noise = as_noise(noise)
-        device = choose_device(device)
+        noise, device = as_noise(noise), choose_device(device)
         samples, layout = read_samples(x1, axes)
         check_against_noise(samples, noise)
-        scaling = Scaling.of(samples)
+        scaling = scaling or Scaling.of(samples)
         samples = [scaling.apply(sample[None])[0] for sample in samples]
         preset = choose_preset(preset, device)
         data = as_data(samples, noise, patch_size=patch_size or default_patch(samples, preset), augment=augment)
         chosen_for_us = settings is None and max_steps is None  # then the training may end when it has learned enough
         settings, mean_settings = default_settings(settings, mean_settings, samples, preset, max_seconds, max_steps)
         spec = net or default_net(samples, noise, preset)
-
         inner = scaling.carry(noise).to(device)
         some, their_numbers = representative(samples)
         rms = noise_rms(inner.select(their_numbers), some.to(device))

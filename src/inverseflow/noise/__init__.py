@@ -14,6 +14,7 @@ from .correlated import CorrelatedSignal
 from .counting import Poisson, PoissonGaussian, SignalDependent
 from .diffusion import SDE, Jacobi
 from .function import FunctionNoise, Simulator, Unsaved
+from .molecules import Molecules
 from .multiplicative import Gamma, Rayleigh
 from .stages import Clip, Quantise
 
@@ -31,6 +32,7 @@ __all__ = [
     "Gamma",
     "Gaussian",
     "Jacobi",
+    "Molecules",
     "Noise",
     "Poisson",
     "PoissonGaussian",
@@ -66,7 +68,7 @@ SPOKEN: dict[str, Maker] = {kind.__name__.lower(): kind for kind in NUMBERS_ALON
     "cosine": CorrelatedGaussian.cosine
 }
 """The noises that numbers alone describe, by the names that text may use."""
-WITH_ARRAYS = (CorrelatedGaussian, CorrelatedSignal)
+WITH_ARRAYS = (CorrelatedGaussian, CorrelatedSignal, Molecules)
 STORED: dict[str, Maker] = {kind.__name__.lower(): kind for kind in (*NUMBERS_ALONE, *WITH_ARRAYS, Unsaved)}
 """The noises that a file may hold."""
 

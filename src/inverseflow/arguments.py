@@ -1,0 +1,64 @@
+"""The options that several commands share, as a user sees them."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+
+class Device(StrEnum):
+    auto = "auto"
+    cpu = "cpu"
+    cuda = "cuda"
+    mps = "mps"
+
+
+class Preset(StrEnum):
+    auto = "auto"
+    fast = "fast"
+    balanced = "balanced"
+    best = "best"
+
+
+class Estimate(StrEnum):
+    mean = "mean"
+    flow = "flow"
+
+
+Files = Annotated[
+    list[str], typer.Argument(help="Image files, folders of images, or quoted patterns like 'day1/*.tif'.")
+]
+Noise = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--noise",
+        help="What the instrument did, in data units: gaussian:sigma=10, poisson:gain=2,offset=100, or a YAML file. "
+        "Given several times, one acts after the other. Without it, the noise is estimated.",
+    ),
+]
+Repeats = Annotated[str | None, typer.Option(help="The axis whose frames show one view, e.g. T; found by itself.")]
+Axes = Annotated[str | None, typer.Option(help="What the file's dimensions mean, letters of STCZYX, e.g. TZYX.")]
+Channels = Annotated[str | None, typer.Option(help="Only these channels: numbers from 0, or names, e.g. 0,2 or DAPI.")]
+DeviceOption = Annotated[Device, typer.Option(help="Where to compute.")]
+PresetOption = Annotated[
+    Preset,
+    typer.Option(help="How thorough: fast for one image on a CPU, balanced for minutes on a GPU, best for more."),
+]
+EstimateOption = Annotated[
+    Estimate | None, typer.Option(help="mean: least error (default). flow: looks like clean data, as in the paper.")
+]
+Dim = Annotated[
+    int | None, typer.Option(min=2, max=3, help="Denoise planes (2) or volumes (3); by default by the Z axis.")
+]
+Seed = Annotated[int, typer.Option(help="The same seed gives the same result on a CPU.")]
+MaxTime = Annotated[str | None, typer.Option(help="At most this long in training: 90s, 10m, 2h.")]
+Steps = Annotated[int | None, typer.Option(min=1, help="Training steps; those of the mean follow.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Go on with an interrupted training.")]
+TileSize = Annotated[int | None, typer.Option(min=8, help="Side of the tiles in pixels; by default by the memory.")]
+TileOverlap = Annotated[int, typer.Option(min=0, help="Pixels that neighbouring tiles share.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace results that exist.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, how long and with how much memory.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")]

@@ -1,0 +1,130 @@
+"""`inverseflow cells`: from an h5ad file (or loom, 10x h5, a folder of mtx) to one with clearer components too."""
+
+from __future__ import annotations
+
+import os
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from .errors import FileError, UsageError
+
+READERS = ".h5ad, .loom, .h5 (10x) or a folder with matrix.mtx"
+PCA_COMPONENTS, GENES = 50, 2000
+
+
+def denoise_cells(
+    source: Path,
+    output: Path | None,
+    use_rep: str,
+    counts_layer: str,
+    n_comps: int,
+    noise: float | None,
+    seed: int,
+    device: str,
+    *,
+    force: bool,
+    quiet: bool,
+) -> int:
+    """Read, prepare if nothing is prepared, denoise, write."""
+    target = output or source.with_name(f"{source.name.removesuffix(source.suffix)}_denoised.h5ad")
+    if target.suffix != ".h5ad":
+        raise UsageError(f"The result is an .h5ad file, so give -o a name like cells.h5ad, not {target.name}.")
+    if target.exists() and not force:
+        raise FileError(f"{target} exists; choose another name with -o, or replace it with --force.")
+    console = Console(highlight=False, soft_wrap=True, quiet=quiet)
+    started = time.monotonic()
+    adata = read(source)
+    console.print(f"{source.name}: {adata.n_obs} cells, {adata.n_vars} genes", markup=False)
+    for line in prepare(adata, use_rep, counts_layer):
+        console.print(line, markup=False)
+
+    from . import tl
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), disable=quiet) as bar:
+        task = bar.add_task("splitting the counts", total=1.0)
+        tl.denoise(
+            adata,
+            use_rep=use_rep,
+            n_comps=n_comps,
+            noise="auto" if noise is None else noise,
+            layer=counts_layer,
+            random_state=seed,
+            device=device,
+            on_noise=lambda done: bar.update(task, completed=done),
+        )
+        bar.update(task, completed=1.0)
+    kind = adata.uns["inverseflow"]["params"]["noise"]
+    shares = adata.uns["inverseflow"]["noise_sd"] / adata.obsm[use_rep][:, :n_comps].std(0)
+    console.print(
+        f"noise ({kind}): {100 * shares[0]:.0f} % of the spread of component 1, {100 * shares[-1]:.0f} % of component"
+        f" {len(shares)}",
+        markup=False,
+    )
+    write(adata, target)
+    console.print(f"{target}: .obsm['X_inverseflow'] in {time.monotonic() - started:.0f} s", markup=False)
+    return 0
+
+
+def read(source: Path) -> Any:
+    """An AnnData, by scanpy's readers."""
+    if not source.exists():
+        raise FileError(f"There is no {source}; check the name and the folder.")
+    try:
+        import anndata
+        import scanpy as sc
+    except ImportError:
+        raise UsageError("Cells need scanpy and anndata: pip install 'inverseflow[cells]'.") from None
+    try:
+        if source.is_dir():
+            return sc.read_10x_mtx(source)
+        if source.suffix == ".h5ad":
+            return anndata.read_h5ad(source)
+        if source.suffix == ".loom":
+            return anndata.io.read_loom(source)
+        if source.suffix == ".h5":
+            return sc.read_10x_h5(source)
+    except Exception as error:  # each reader has its own
+        raise FileError(f"{source} cannot be read as {READERS}: {error}.") from error
+    raise FileError(f"{source.name} is not a file of cells that is known: {READERS}.")
+
+
+def prepare(adata: Any, use_rep: str, counts_layer: str) -> list[str]:
+    """scanpy's standard way to components, where there are none yet; what was done, in words."""
+    import numpy as np
+
+    if use_rep in adata.obsm or use_rep != "X_pca":
+        return []
+    import scanpy as sc
+
+    said = []
+    if counts_layer not in adata.layers:
+        adata.layers[counts_layer] = adata.X.copy()
+        said.append(f".X is taken for raw counts and kept in .layers[{counts_layer!r}]")
+    adata.X = adata.layers[counts_layer].astype(np.float32)
+    sc.pp.normalize_total(adata)
+    sc.pp.log1p(adata)
+    chosen = min(GENES, adata.n_vars)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of scanpy's dependencies, about themselves
+        sc.pp.highly_variable_genes(adata, n_top_genes=chosen)
+        sc.pp.pca(adata, n_comps=min(PCA_COMPONENTS, adata.n_obs - 1, chosen - 1))
+    said.append(f"normalised, log1p, {chosen} variable genes, PCA: .obsm['X_pca'] with {adata.obsm['X_pca'].shape[1]}")
+    return said
+
+
+def write(adata: Any, target: Path) -> None:
+    """Whole or not at all."""
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    try:
+        adata.write_h5ad(temporary)
+        os.replace(temporary, target)
+    except OSError as error:
+        raise FileError(f"{target} cannot be written: {error.strerror or error}.") from error
+    finally:
+        temporary.unlink(missing_ok=True)

@@ -1,0 +1,63 @@
+"""The two pictures of denoised cells, in the manner of scanpy's `pl`. Each returns a matplotlib figure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .cells.counts import Array, read_components
+from .errors import InputError
+
+__all__ = ["embeddings", "noise"]
+
+
+def embeddings(
+    adata: Any, *, color: str | None = None, before: str = "X_pca", after: str = "X_inverseflow", size: float = 6.0
+) -> Any:
+    """The first two principal components before and after, side by side, coloured by a column of `.obs`."""
+    from matplotlib.figure import Figure
+
+    if color is not None and color not in adata.obs:
+        raise InputError(f"There is no .obs[{color!r}]; it has {', '.join(adata.obs.columns) or 'nothing'}.")
+    labels = adata.obs[color].astype(str).to_numpy() if color else np.full(adata.n_obs, "")
+    figure = Figure(figsize=(11, 5), layout="constrained")
+    for axes, key in zip(figure.subplots(1, 2), (before, after), strict=True):
+        x, y = _leading_two(read_components(adata, key)).T
+        for number, label in enumerate(np.unique(labels)):
+            chosen = labels == label
+            axes.scatter(x[chosen], y[chosen], s=size, linewidths=0, color=f"C{number % 10}", label=label)
+        axes.set(title=key, xlabel="PC 1", ylabel="PC 2", xticks=[], yticks=[])
+    if color:
+        handles, names = axes.get_legend_handles_labels()
+        columns = 1 + (len(names) > 20)
+        figure.legend(handles, names, loc="outside right upper", markerscale=2, fontsize=8, ncols=columns)
+    return figure
+
+
+def noise(adata: Any, *, key: str = "inverseflow_noise") -> Any:
+    """The spread of every component, and how much of it is noise."""
+    from matplotlib.figure import Figure
+
+    if key not in adata.uns:
+        raise InputError(f"There is no .uns[{key!r}]; run inverseflow.pp.estimate_noise(adata) first.")
+    found = adata.uns[key]
+    number = np.arange(1, len(found["sd"]) + 1)
+    figure = Figure(figsize=(7, 4), layout="constrained")
+    axes = figure.subplots()
+    axes.plot(number, found["spread"], "o-", color="0.4", label="what is seen")
+    axes.plot(number, found["sd"], "o-", color="C3", label="noise")
+    axes.plot(number, found["counting"], "--", color="C3", label="of it by counting")
+    if key in adata.obsm:
+        low, high = np.quantile(np.asarray(adata.obsm[key]), [0.05, 0.95], axis=0)
+        axes.fill_between(number, low, high, color="C3", alpha=0.15, linewidth=0, label="5 to 95 % of the cells")
+    axes.set(xlabel="component", ylabel="standard deviation", yscale="log")
+    axes.legend(frameon=False)
+    return figure
+
+
+def _leading_two(x: Array) -> Array:
+    x = x - x.mean(0)
+    left, size, _ = np.linalg.svd(x, full_matrices=False)
+    both = left[:, :2] * size[:2]
+    return both if both.shape[1] == 2 else np.column_stack([both[:, 0], np.zeros(len(both))])

@@ -1,0 +1,55 @@
+"""Before denoising cells: how much of their components is chance? In the manner of scanpy's `pp`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .cells import CellNoise, read_cells, technical_noise
+from .cells.technical import Progress
+from .errors import InputError
+
+__all__ = ["estimate_noise"]
+
+
+def estimate_noise(
+    adata: Any,
+    *,
+    layer: str | None = "counts",
+    use_rep: str = "X_pca",
+    n_comps: int | None = None,
+    repeats: int = 8,
+    key_added: str = "inverseflow_noise",
+    random_state: int = 0,
+    copy: bool = False,
+    progress: Progress | None = None,
+) -> Any:
+    """The noise of counting molecules, of every component and every cell, from the counts alone.
+
+    layer     where the raw counts are; None for `.X`
+    use_rep   the components, as `sc.pp.pca` made them from normalised, log1p-transformed counts
+    repeats   how often the counts are split at random
+
+    Adds `.obsm[key_added]`, the standard deviation by cell and component, and `.uns[key_added]`: by component `sd`
+    (root mean square over the cells), `counting` (without what comes from fitting the components to the same cells),
+    `spread` (of the components themselves), and `params`. Returns None, or with `copy` a new object.
+    """
+    if repeats < 1:
+        raise InputError(f"repeats must be at least 1, not {repeats}.")
+    adata = adata.copy() if copy else adata
+    components, counts, projection = read_cells(adata, layer=layer, use_rep=use_rep, n_comps=n_comps)
+    noise = technical_noise(counts, projection, components, repeats=repeats, seed=random_state, progress=progress)
+    keep(adata, noise, key_added, {"layer": layer or "X", "use_rep": use_rep, "repeats": repeats, "seed": random_state})
+    return adata if copy else None
+
+
+def keep(adata: Any, noise: CellNoise, key: str, params: dict[str, Any]) -> None:
+    """Plain arrays and values, which a file can hold."""
+    adata.obsm[key] = noise.sd.astype(np.float32)
+    adata.uns[key] = {
+        "sd": noise.components,
+        "counting": noise.counting,
+        "spread": noise.spread,
+        "params": params,
+    }
