@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -29,3 +31,39 @@ def energy_distance(a: Tensor, b: Tensor, *, independent: bool = False) -> float
     if independent:
         within_a, within_b = within_a * n / (n - 1), within_b * m / (m - 1)
     return float(2 * torch.cdist(a, b).mean() - within_a - within_b)
+
+
+def principal_components(x: Any, count: int) -> Any:
+    """(n, count): the leading principal components of points (n, D)."""
+    x = np.asarray(x, dtype=np.float64)
+    left, size, _ = np.linalg.svd(x - x.mean(0), full_matrices=False)
+    return left[:, :count] * size[:count]
+
+
+def neighbour_accuracy(x: Any, labels: Any, count: int) -> float:
+    """How often a point's nearest neighbour in the first `count` principal components has its label (leave-one-out).
+
+    In two components this rewards collapse: print it beside more.
+    """
+    from scipy.spatial import KDTree
+
+    points, labels = principal_components(x, count), np.asarray(labels)
+    nearest = KDTree(points).query(points, k=2)[1]
+    own = np.arange(len(points))
+    neighbour = np.where(nearest[:, 0] == own, nearest[:, 1], nearest[:, 0])  # of equal points the other comes first
+    return float((labels[neighbour] == labels).mean())
+
+
+def clustering_scores(x: Any, labels: Any, seed: int = 0) -> dict[str, float]:
+    """Of k-means with as many clusters as labels: adjusted Rand index and normalised mutual information; and the
+    silhouette of the labels themselves.
+    """
+    from sklearn.cluster import KMeans
+    from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score, silhouette_score
+
+    found = KMeans(len(np.unique(labels)), n_init=4, random_state=seed).fit_predict(x)
+    return {
+        "ari": float(adjusted_rand_score(labels, found)),
+        "nmi": float(normalized_mutual_info_score(labels, found)),
+        "silhouette": float(silhouette_score(x, labels)),
+    }

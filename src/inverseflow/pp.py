@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -46,10 +49,19 @@ def estimate_noise(
 
 def keep(adata: Any, noise: CellNoise, key: str, params: dict[str, Any]) -> None:
     """Plain arrays and values, which a file can hold."""
-    adata.obsm[key] = noise.sd.astype(np.float32)
-    adata.uns[key] = {
-        "sd": noise.components,
-        "counting": noise.counting,
-        "spread": noise.spread,
-        "params": params,
-    }
+    with writing():
+        adata.obsm[key] = noise.sd.astype(np.float32)
+        adata.uns[key] = {
+            "sd": noise.components,
+            "counting": noise.counting,
+            "spread": noise.spread,
+            "params": params,
+        }
+
+
+@contextmanager
+def writing() -> Iterator[None]:
+    """Writing to a view makes it an object of its own, which is what a user expects here."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*view.*")
+        yield

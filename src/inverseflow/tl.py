@@ -13,7 +13,7 @@ from .cells.counts import Array, read_components
 from .cells.technical import LEAST_SHARE, Progress
 from .errors import InputError
 from .noise import Noise
-from .pp import keep
+from .pp import keep, writing
 
 __all__ = ["denoise"]
 
@@ -59,8 +59,7 @@ def denoise(
     kind, sigma = _noise(adata, noise, components, layer, use_rep, preset, random_state, on_noise)
     model = CellDenoiser(sigma, preset=preset, seed=random_state, device=device, progress=progress).fit(components)
     result, std = model.transform(components), model.std(components)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*view.*")  # writing to a view makes it an object of its own
+    with writing():
         adata.obsm[key_added] = result
         if std is not None:
             adata.obsm[f"{key_added}_std"] = std

@@ -1,0 +1,297 @@
+"""Single cells: the noise against redrawn counts, the projection against scanpy, the manners of the scverse."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from scipy import sparse
+from typer.testing import CliRunner
+
+import inverseflow as ivf
+from inverseflow.cells import CellDenoiser, read_cells, technical_noise
+from inverseflow.cells import denoiser as cell_denoiser
+from inverseflow.cli import app
+from inverseflow.metrics import clustering_scores, neighbour_accuracy
+from inverseflow.noise import Molecules, from_dict
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # of scanpy's dependencies, about themselves
+    anndata = pytest.importorskip("anndata", reason="cells need pip install 'inverseflow[cells]'")
+    sc = pytest.importorskip("scanpy", reason="cells need pip install 'inverseflow[cells]'")
+
+pytestmark = pytest.mark.filterwarnings("default")
+CELLS, GENES = 400, 150
+
+
+def rates(seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Expected counts of three types of cells, each along a line of its own, and the types."""
+    rng = np.random.default_rng(seed)
+    types = rng.integers(3, size=CELLS)
+    base, change = rng.gamma(0.5, 2, (3, GENES)) + 0.05, rng.normal(0, 0.7, (3, GENES))
+    profile = base[types] * np.exp(rng.uniform(-1, 1, (CELLS, 1)) * change[types])
+    depth = rng.lognormal(6, 0.3, (CELLS, 1))
+    return profile / profile.sum(1, keepdims=True) * depth, types
+
+
+def as_cells(counts: np.ndarray, types: np.ndarray, *, scale: bool = False, target: float | None = None) -> Any:
+    adata = anndata.AnnData(sparse.csr_matrix(counts, dtype=np.float32))
+    adata.obs_names = [f"c{i}" for i in range(adata.n_obs)]
+    adata.var_names = [f"g{i}" for i in range(adata.n_vars)]
+    adata.obs["type"] = [f"type {t}" for t in types]
+    adata.layers["counts"] = adata.X.copy()
+    sc.pp.normalize_total(adata, target_sum=target)
+    sc.pp.log1p(adata)
+    if scale:
+        sc.pp.scale(adata)
+    sc.pp.pca(adata, n_comps=15)
+    return adata
+
+
+@pytest.fixture(scope="module")
+def made() -> tuple[Any, np.ndarray]:
+    rate, types = rates()
+    return as_cells(np.random.default_rng(1).poisson(rate), types), rate
+
+
+@pytest.fixture
+def adata(made: tuple[Any, np.ndarray]) -> Any:
+    return made[0].copy()
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cell_denoiser, "CELLS", replace(cell_denoiser.CELLS, steps=3, batch_size=64))
+
+
+@pytest.mark.parametrize("scale", [False, True])
+@pytest.mark.parametrize("target", [None, 1e4])
+def test_the_way_from_counts_to_components_is_found(scale: bool, target: float | None) -> None:
+    rate, types = rates()
+    cells = as_cells(np.random.default_rng(1).poisson(rate), types, scale=scale, target=target)
+    components, counts, projection = read_cells(cells, n_comps=8)
+    assert np.abs(projection(counts) - components).max() < 0.01 * components.std()
+    restored = projection.back(np.asarray(cells.obsm["X_pca"][:, :8]))
+    seen = np.asarray(cells.layers["counts"].todense())
+    expression = np.log1p(projection.target * seen / seen.sum(1, keepdims=True))
+    assert ((restored - expression) ** 2).mean() < expression.var(0).mean()  # better than every gene's mean
+
+
+def test_noise_is_that_of_redrawn_counts(made: tuple[Any, np.ndarray]) -> None:
+    cells, rate = made
+    components, counts, projection = read_cells(cells, n_comps=6)
+    rng = np.random.default_rng(2)
+    again = np.stack([projection(sparse.csr_matrix(rng.poisson(rate))) for _ in range(100)])
+    counting = np.sqrt(again.var(0, ddof=1).mean(0))
+    noise = technical_noise(counts, projection, components)
+    assert np.abs(noise.counting / counting - 1).max() < 0.08
+    assert np.abs(noise.counting / counting - 1).mean() < 0.04
+    truth = again.mean(0)
+    fitted = np.sqrt(((components - truth) ** 2).mean(0))
+    assert np.abs(noise.components / fitted - 1).max() < 0.15
+    deep, shallow = (
+        noise.cells[order].mean() for order in (np.argsort(rate.sum(1))[-50:], np.argsort(rate.sum(1))[:50])
+    )
+    assert shallow > 1.2 * deep  # cells with fewer molecules are noisier
+
+
+def test_denoising_brings_cells_closer_to_what_they_are(
+    made: tuple[Any, np.ndarray], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cell_denoiser, "CELLS", replace(cell_denoiser.CELLS, steps=300, lr=1e-3))
+    cells, rate = made
+    clean = cells.copy()
+    ivf.tl.denoise(clean, n_comps=8, device="cpu")
+    _, _, projection = read_cells(cells, n_comps=8)
+    rng = np.random.default_rng(3)
+    truth = np.mean([projection(sparse.csr_matrix(rng.poisson(rate))) for _ in range(30)], axis=0)
+    error = ((clean.obsm["X_inverseflow"] - truth) ** 2).mean()
+    assert error < 0.6 * ((cells.obsm["X_pca"][:, :8] - truth) ** 2).mean()
+    spread = clean.obsm["X_inverseflow_std"]
+    assert spread.shape == (CELLS, 8)
+    assert error < (spread**2).mean() < 3 * error  # it leans high, as the noise does
+
+
+def test_std_of_gaussian_data_is_the_exact_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Data N(0, s^2) with noise sigma: s sigma / sqrt(s^2 + sigma^2) remains unknown."""
+    monkeypatch.setattr(cell_denoiser, "CELLS", replace(cell_denoiser.CELLS, steps=400, lr=1e-3))
+    rng = np.random.default_rng(0)
+    s, sigma = np.array([2.0, 0.5]), np.array([0.5, 0.5])
+    x = rng.normal(0, np.sqrt(s**2 + sigma**2), (4000, 2))
+    model = CellDenoiser(sigma, device="cpu").fit(x)
+    left = np.sqrt((model.std(x) ** 2).mean(0))
+    assert left == pytest.approx(s * sigma / np.sqrt(s**2 + sigma**2), rel=0.08)
+
+
+@pytest.mark.usefixtures("quick")
+def test_manners(adata: Any, tmp_path: Path) -> None:
+    before = adata.X.copy()
+    assert ivf.pp.estimate_noise(adata, n_comps=10, repeats=2) is None
+    assert adata.obsm["inverseflow_noise"].shape == (CELLS, 10)
+    assert ivf.tl.denoise(adata, n_comps=10, layer_added="clear", device="cpu") is None
+    assert (before != adata.X).nnz == 0
+    assert adata.layers["clear"].shape == adata.shape
+    adata.write_h5ad(tmp_path / "kept.h5ad")
+    kept = anndata.read_h5ad(tmp_path / "kept.h5ad")
+    assert kept.uns["inverseflow"]["params"]["n_comps"] == 10
+    assert np.array_equal(kept.uns["inverseflow_noise"]["sd"], adata.uns["inverseflow_noise"]["sd"])
+    assert np.array_equal(kept.obsm["X_inverseflow"], adata.obsm["X_inverseflow"])
+    for figure in (ivf.pl.embeddings(kept, color="type"), ivf.pl.noise(kept)):
+        figure.savefig(tmp_path / "figure.png")
+        assert (tmp_path / "figure.png").stat().st_size > 5000
+    same = ivf.tl.denoise(kept, n_comps=10, device="cpu", copy=True)
+    assert np.array_equal(same.obsm["X_inverseflow"], adata.obsm["X_inverseflow"])  # the same seed
+    assert same is not kept
+
+
+@pytest.mark.usefixtures("quick")
+def test_views_dense_and_backed_data(adata: Any, tmp_path: Path) -> None:
+    view = adata[:200]
+    ivf.tl.denoise(view, n_comps=5, device="cpu")
+    assert view.obsm["X_inverseflow"].shape == (200, 5)
+    assert "X_inverseflow" not in adata.obsm
+    adata.write_h5ad(tmp_path / "cells.h5ad")
+    backed = anndata.read_h5ad(tmp_path / "cells.h5ad", backed="r")
+    ivf.tl.denoise(backed, n_comps=5, device="cpu")
+    dense = adata.copy()
+    dense.layers["counts"] = dense.layers["counts"].toarray()
+    ivf.tl.denoise(dense, n_comps=5, device="cpu")
+    assert np.allclose(backed.obsm["X_inverseflow"], dense.obsm["X_inverseflow"])
+
+
+@pytest.mark.usefixtures("quick")
+def test_without_counts_it_is_called_a_bandwidth(adata: Any) -> None:
+    del adata.layers["counts"]
+    with pytest.warns(UserWarning, match="bandwidth"):
+        ivf.tl.denoise(adata, n_comps=5, device="cpu")
+    assert adata.uns["inverseflow"]["params"]["noise"] == "bandwidth"
+    ivf.tl.denoise(adata, n_comps=5, noise=0.3, device="cpu")
+    assert adata.uns["inverseflow"]["noise_sd"] == pytest.approx(np.full(5, 0.3))
+
+
+@pytest.mark.usefixtures("quick")
+def test_other_noises_and_the_papers_protocol(adata: Any) -> None:
+    _, counts, projection = read_cells(adata, n_comps=4)
+    depth = np.asarray(counts.sum(1))
+    noise = Molecules(projection.loadings, projection.centre, depth, projection.target)
+    ivf.tl.denoise(adata, n_comps=4, noise=noise, device="cpu")
+    assert adata.uns["inverseflow"]["params"]["noise"] == "Molecules"
+    assert np.isfinite(adata.obsm["X_inverseflow"]).all()
+    few = adata[:40].copy()
+    ivf.tl.denoise(few, preset="paper", device="cpu")
+    assert few.obsm["X_inverseflow"].shape == (40, 6)
+    sigma = 0.4 * few.obsm["X_pca"][:, 0].std()
+    assert few.uns["inverseflow"]["noise_sd"] == pytest.approx(np.full(6, sigma), rel=1e-5)
+
+
+def test_molecules_are_drawn_as_counts_are(made: tuple[Any, np.ndarray]) -> None:
+    cells, _ = made
+    components, _, projection = read_cells(cells, n_comps=5)
+    noise = Molecules(projection.loadings, projection.centre, 500.0, projection.target)
+    x0 = torch.from_numpy(components[:1]).repeat(4000, 1)
+    drawn = noise.sample(x0, generator=torch.Generator().manual_seed(0)).numpy()
+    profile = np.expm1(np.maximum(projection.back(components[:1]), 0))
+    rng = np.random.default_rng(0)
+    by_hand = projection(sparse.csr_matrix(rng.poisson(np.repeat(profile / profile.sum() * 500, 4000, 0))))
+    assert drawn.std(0) == pytest.approx(by_hand.std(0), rel=0.06)
+    assert drawn.mean(0) == pytest.approx(by_hand.mean(0), abs=4 * by_hand.std(0).max() / np.sqrt(4000))
+    assert from_dict(noise.to_dict()) == noise
+
+
+def emptied(cells: Any) -> None:
+    counts = cells.layers["counts"].toarray()
+    counts[0] = 0
+    cells.layers["counts"] = counts
+
+
+def poisoned(value: float) -> Any:
+    def change(cells: Any) -> None:
+        cells.layers["counts"].data[3] = value
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "options", "words"),
+    [
+        (lambda cells: cells.obsm.pop("X_pca"), {}, "no .obsm"),
+        (lambda cells: None, {"use_rep": "X_umap"}, "sc.pp.pca"),
+        (lambda cells: None, {"layer": "raw"}, "no .layers"),
+        (poisoned(-1.0), {}, "negative"),
+        (poisoned(np.nan), {}, "NaN"),
+        (poisoned(0.5), {}, "not whole"),
+        (emptied, {}, "1 cells without a count"),
+        (lambda cells: cells.varm.pop("PCs"), {}, "loadings"),
+        (lambda cells: cells.obsm.update(X_pca=np.random.default_rng(0).normal(size=(CELLS, 15))), {}, "not the PCA"),
+        (lambda cells: cells.obsm["X_pca"].fill(np.nan), {}, "NaN"),
+    ],
+)
+def test_bad_cells_are_one_sentence(adata: Any, change: Any, options: dict[str, Any], words: str) -> None:
+    change(adata)
+    with pytest.raises(ivf.InputError, match=words) as caught:
+        ivf.pp.estimate_noise(adata, **options)
+    assert str(caught.value).count(". ") <= 1
+    assert str(caught.value).endswith(".")
+
+
+@pytest.mark.usefixtures("quick")
+def test_one_cell_and_names_twice(adata: Any) -> None:
+    with pytest.raises(ivf.InputError, match="at least two"):
+        ivf.tl.denoise(adata[:1].copy())
+    adata.var_names = ["gene"] * GENES
+    with pytest.warns(UserWarning, match="make_unique"):
+        ivf.tl.denoise(adata, n_comps=3, device="cpu")
+    with pytest.raises(ivf.InputError, match="noise must be"):
+        ivf.tl.denoise(adata, noise="much")
+    with pytest.raises(ivf.InputError, match="one for each of the 3"):
+        ivf.tl.denoise(adata, n_comps=3, noise=[0.1, 0.2])
+
+
+def test_figures_of_merit_against_sklearn() -> None:
+    from sklearn.decomposition import PCA
+    from sklearn.model_selection import LeaveOneOut, cross_val_score
+    from sklearn.neighbors import KNeighborsClassifier
+
+    rng = np.random.default_rng(0)
+    labels = rng.integers(3, size=90)
+    x = rng.normal(size=(90, 6)) + labels[:, None] * np.array([2, 0.5, 0, 0, 0, 0])
+    components = PCA(2).fit_transform(x)
+    theirs = cross_val_score(KNeighborsClassifier(1), components, labels, cv=LeaveOneOut()).mean()
+    assert neighbour_accuracy(x, labels, 2) == pytest.approx(theirs)
+    apart = labels[:, None] * 100.0 + rng.normal(size=(90, 2))
+    assert clustering_scores(apart, labels)["ari"] == pytest.approx(1)
+    assert clustering_scores(apart, labels)["nmi"] == pytest.approx(1)
+
+
+@pytest.mark.usefixtures("quick")
+def test_command(adata: Any, tmp_path: Path) -> None:
+    raw = anndata.AnnData(adata.layers["counts"].copy(), obs=adata.obs, var=adata.var[[]])
+    raw.write_h5ad(tmp_path / "raw.h5ad")
+    mtx = tmp_path / "tenx"
+    mtx.mkdir()
+    from scipy.io import mmwrite
+
+    mmwrite(mtx / "matrix.mtx", raw.X.T.tocoo())
+    (mtx / "barcodes.tsv").write_text("\n".join(raw.obs_names) + "\n")
+    (mtx / "genes.tsv").write_text("\n".join(f"{g}\t{g}" for g in raw.var_names) + "\n")
+    runner = CliRunner()
+    for source in ("raw.h5ad", "tenx"):
+        target = tmp_path / f"{source}_out.h5ad"
+        command = ["cells", str(tmp_path / source), "-o", str(target), "--n-comps", "5", "--device", "cpu"]
+        result = runner.invoke(app, command)
+        assert result.exit_code == 0, result.output
+        written = anndata.read_h5ad(target)
+        assert written.obsm["X_inverseflow"].shape == (CELLS, 5)
+        assert "counts" in written.layers
+        assert runner.invoke(app, command).exit_code == 1  # it exists
+    assert runner.invoke(app, ["cells", str(tmp_path / "none.h5ad")]).exit_code == 1
+    assert runner.invoke(app, ["cells", str(tmp_path / "raw.h5ad"), "-o", "x.csv"]).exit_code == 2
+    (tmp_path / "text.h5ad").write_text("no cells")
+    broken = runner.invoke(app, ["cells", str(tmp_path / "text.h5ad"), "-o", str(tmp_path / "y.h5ad")])
+    assert broken.exit_code == 1
+    assert not (tmp_path / "y.h5ad").exists()
