@@ -16,17 +16,19 @@ def embeddings(
     adata: Any, *, color: str | None = None, before: str = "X_pca", after: str = "X_inverseflow", size: float = 6.0
 ) -> Any:
     """The first two principal components before and after, side by side, coloured by a column of `.obs`."""
+    from matplotlib import colormaps
     from matplotlib.figure import Figure
 
     if color is not None and color not in adata.obs:
         raise InputError(f"There is no .obs[{color!r}]; it has {', '.join(adata.obs.columns) or 'nothing'}.")
     labels = adata.obs[color].astype(str).to_numpy() if color else np.full(adata.n_obs, "")
+    colours = colormaps["tab10" if len(np.unique(labels)) <= 10 else "tab20"]
     figure = Figure(figsize=(11, 5), layout="constrained")
     for axes, key in zip(figure.subplots(1, 2), (before, after), strict=True):
         x, y = _leading_two(read_components(adata, key)).T
         for number, label in enumerate(np.unique(labels)):
             chosen = labels == label
-            axes.scatter(x[chosen], y[chosen], s=size, linewidths=0, color=f"C{number % 10}", label=label)
+            axes.scatter(x[chosen], y[chosen], s=size, linewidths=0, color=colours(number % colours.N), label=label)
         axes.set(title=key, xlabel="PC 1", ylabel="PC 2", xticks=[], yticks=[])
     if color:
         handles, names = axes.get_legend_handles_labels()
@@ -38,6 +40,7 @@ def embeddings(
 def noise(adata: Any, *, key: str = "inverseflow_noise") -> Any:
     """The spread of every component, and how much of it is noise."""
     from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
 
     if key not in adata.uns:
         raise InputError(f"There is no .uns[{key!r}]; run inverseflow.pp.estimate_noise(adata) first.")
@@ -52,6 +55,7 @@ def noise(adata: Any, *, key: str = "inverseflow_noise") -> Any:
         low, high = np.quantile(np.asarray(adata.obsm[key]), [0.05, 0.95], axis=0)
         axes.fill_between(number, low, high, color="C3", alpha=0.15, linewidth=0, label="5 to 95 % of the cells")
     axes.set(xlabel="component", ylabel="standard deviation", yscale="log")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.legend(frameon=False)
     return figure
 

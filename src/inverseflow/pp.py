@@ -22,7 +22,7 @@ def estimate_noise(
     layer: str | None = "counts",
     use_rep: str = "X_pca",
     n_comps: int | None = None,
-    repeats: int = 8,
+    repeats: int | None = None,
     key_added: str = "inverseflow_noise",
     random_state: int = 0,
     copy: bool = False,
@@ -32,18 +32,18 @@ def estimate_noise(
 
     layer     where the raw counts are; None for `.X`
     use_rep   the components, as `sc.pp.pca` made them from normalised, log1p-transformed counts
-    repeats   how often the counts are split at random
+    repeats   how often the counts are split at random; by default 8, and 3 for more than 20,000 cells
 
     Adds `.obsm[key_added]`, the standard deviation by cell and component, and `.uns[key_added]`: by component `sd`
     (root mean square over the cells), `counting` (without what comes from fitting the components to the same cells),
     `spread` (of the components themselves), and `params`. Returns None, or with `copy` a new object.
     """
-    if repeats < 1:
+    if repeats is not None and repeats < 1:
         raise InputError(f"repeats must be at least 1, not {repeats}.")
     adata = adata.copy() if copy else adata
     components, counts, projection = read_cells(adata, layer=layer, use_rep=use_rep, n_comps=n_comps)
     noise = technical_noise(counts, projection, components, repeats=repeats, seed=random_state, progress=progress)
-    keep(adata, noise, key_added, {"layer": layer or "X", "use_rep": use_rep, "repeats": repeats, "seed": random_state})
+    keep(adata, noise, key_added, {"layer": layer or "X", "use_rep": use_rep, "seed": random_state})
     return adata if copy else None
 
 

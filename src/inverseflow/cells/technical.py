@@ -59,16 +59,29 @@ def technical_noise(
     projection: Projection,
     components: Array,
     *,
-    repeats: int = 8,
+    repeats: int | None = None,
     seed: int = 0,
     progress: Progress | None = None,
 ) -> CellNoise:
-    """The noise of components that `projection` makes from `counts`."""
+    """The noise of components that `projection` makes from `counts`; more `repeats` tell a cell's own more exactly."""
+    repeats = repeats or (8 if len(components) <= FITTED_AT_MOST else 3)
+    counts, projection = used_genes(counts, projection)
     cells = np.sqrt(thinned_variance(counts, projection, repeats=repeats, seed=seed, progress=progress))
     noise = CellNoise(cells, np.ones(cells.shape[1]), components.std(0))
     for number in range(ROUNDS if len(components) <= FITTED_AT_MOST else 0):
         noise = replace(noise, fitting=fitted_share(counts, projection, components, noise, seed + number))
     return noise
+
+
+def used_genes(counts: sparse.csr_matrix, projection: Projection) -> tuple[sparse.csr_matrix, Projection]:
+    """Genes that no component looks at, as one: only their sum counts."""
+    used = np.any(projection.loadings != 0, axis=1)
+    total = np.asarray(counts.sum(1)).ravel()
+    others = total - np.asarray(counts[:, used].sum(1)).ravel()
+    fewer = sparse.csr_matrix(sparse.hstack([counts[:, used], sparse.csr_matrix(others[:, None])]))
+    loadings = np.vstack([projection.loadings[used], np.zeros((1, projection.loadings.shape[1]))])
+    centre = np.append(projection.centre[used], np.log1p(projection.target * others / total).mean())
+    return fewer, Projection(loadings, centre, np.append(projection.spread[used], 1.0), projection.target)
 
 
 def thinned_variance(
@@ -142,4 +155,6 @@ def _split(counts: sparse.csr_matrix, rng: np.random.Generator) -> tuple[sparse.
     one, other = counts.copy(), counts.copy()
     one.data = rng.binomial(counts.data, 0.5)
     other.data = counts.data - one.data
+    one.eliminate_zeros()
+    other.eliminate_zeros()
     return one, other
