@@ -277,6 +277,10 @@ def test_figures_are_those_that_are_stored() -> None:
     for run in results["presets"]["rows"]:
         steps = f"{run['steps']['flow']} + {run['steps']['mean']}"
         assert f"| `{run['preset']}` | {run['end']} | {steps} | {run['flow']:.2f} dB | {run['mean']:.2f} dB |" in text
+    from benchmarks import cells_table
+
+    for line in (*cells_table.by_set(), *cells_table.by_simulation()):
+        assert line in page_text("cells.md")
     method = " ".join(page_text("method.md").split())
     assert f"{demo['flow_psnr']:.2f} dB and the mean {demo['output_psnr']:.2f} dB" in method
     for name in ("gaussian25", "correlated"):

@@ -43,22 +43,30 @@ def denoise_cells(
     for line in prepare(adata, use_rep, counts_layer):
         console.print(line, markup=False)
 
-    from . import tl
+    from . import pp, tl
 
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), disable=quiet) as bar:
-        task = bar.add_task("splitting the counts", total=1.0)
-        tl.denoise(
-            adata,
-            use_rep=use_rep,
-            n_comps=n_comps,
-            noise="auto" if noise is None else noise,
-            layer=counts_layer,
-            random_state=seed,
-            device=device,
-            on_noise=lambda done: bar.update(task, completed=done),
-        )
-        bar.update(task, completed=1.0)
+    if noise is None and counts_layer in adata.layers:
+        columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
+        with Progress(*columns, console=Console(stderr=True), disable=quiet) as bar:
+            task = bar.add_task("measuring the noise", total=1.0)
+            pp.estimate_noise(
+                adata,
+                layer=counts_layer,
+                use_rep=use_rep,
+                n_comps=n_comps,
+                random_state=seed,
+                progress=lambda done: bar.update(task, completed=done),
+            )
+    tl.denoise(
+        adata,
+        use_rep=use_rep,
+        n_comps=n_comps,
+        noise="auto" if noise is None else noise,
+        layer=counts_layer,
+        random_state=seed,
+        device=device,
+        progress=not quiet,
+    )
     kind = adata.uns["inverseflow"]["params"]["noise"]
     shares = adata.uns["inverseflow"]["noise_sd"] / adata.obsm[use_rep][:, :n_comps].std(0)
     console.print(

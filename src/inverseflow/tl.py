@@ -10,7 +10,7 @@ import numpy as np
 from . import __version__
 from .cells import CellDenoiser, CellNoise, read_cells, technical_noise
 from .cells.counts import Array, read_components
-from .cells.technical import LEAST_SHARE, Progress
+from .cells.technical import LEAST_SHARE
 from .errors import InputError
 from .noise import Noise
 from .pp import keep, writing
@@ -37,7 +37,6 @@ def denoise(
     random_state: int = 0,
     device: str = "auto",
     progress: bool = False,
-    on_noise: Progress | None = None,
     copy: bool = False,
 ) -> Any:
     """Clearer components: `.obsm[key_added]`, for `sc.pp.neighbors(adata, use_rep=key_added)`.
@@ -56,7 +55,7 @@ def denoise(
     components = read_components(adata, use_rep, n_comps)
     if not adata.var_names.is_unique:
         warnings.warn("Gene names are not unique; adata.var_names_make_unique() makes them so.", stacklevel=2)
-    kind, sigma = _noise(adata, noise, components, layer, use_rep, preset, random_state, on_noise)
+    kind, sigma = _noise(adata, noise, components, layer, use_rep, preset, random_state)
     model = CellDenoiser(sigma, preset=preset, seed=random_state, device=device, progress=progress).fit(components)
     result, std = model.transform(components), model.std(components)
     with writing():
@@ -89,7 +88,6 @@ def _noise(
     use_rep: str,
     preset: str,
     seed: int,
-    on_noise: Progress | None,
 ) -> tuple[str, Any]:
     """What it is called, and the standard deviation (or the Noise) to train with."""
     if isinstance(noise, Noise):
@@ -114,7 +112,7 @@ def _noise(
         return "bandwidth", np.minimum(sd, np.sqrt(1 - LEAST_SHARE) * spread)
     else:
         read = read_cells(adata, layer=layer, use_rep=use_rep, n_comps=components.shape[1])
-        found: CellNoise = technical_noise(read[1], read[2], read[0], seed=seed, progress=on_noise)
+        found: CellNoise = technical_noise(read[1], read[2], read[0], seed=seed)
         keep(adata, found, NOISE_KEY, {"layer": layer or "X", "use_rep": use_rep, "seed": seed})
         sd = found.sd
     root = np.sqrt((sd**2).mean(0))
