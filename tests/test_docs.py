@@ -281,6 +281,8 @@ def test_figures_are_those_that_are_stored() -> None:
 
     for line in (*cells_table.by_set(), *cells_table.by_simulation()):
         assert line in page_text("cells.md")
+    many = results["many_cells"]
+    assert f"{many['seconds']:.0f} s and {many['peak_memory_gb']:.1f} GB" in page_text("cells.md")
     method = " ".join(page_text("method.md").split())
     assert f"{demo['flow_psnr']:.2f} dB and the mean {demo['output_psnr']:.2f} dB" in method
     for name in ("gaussian25", "correlated"):

@@ -75,10 +75,13 @@ class CellDenoiser:
         def one(row: torch.Tensor) -> torch.Tensor:
             return scaling.undo(method.denoise(mean, scaling.apply(row[None])))[0]
 
-        slopes = torch.func.vmap(torch.func.jacfwd(one), chunk_size=4096)
+        def slope_of(row: torch.Tensor) -> torch.Tensor:
+            return torch.diagonal(torch.func.jacfwd(one)(row))
+
+        slopes = torch.func.vmap(slope_of, chunk_size=1024)
         rows = torch.as_tensor(np.asarray(x, dtype=np.float32), device=device)
         with torch.no_grad():
-            slope = torch.diagonal(slopes(rows), dim1=1, dim2=2).cpu().double()
+            slope = slopes(rows).cpu().double()
         sigma = torch.as_tensor(noise.sigma, dtype=torch.float64)
         return np.asarray((sigma * slope.clamp(0, 1).sqrt()).expand(slope.shape).float())
 
