@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 import inverseflow as ivf
 from inverseflow.cells import CellDenoiser, read_cells, technical_noise
 from inverseflow.cells import denoiser as cell_denoiser
+from inverseflow.cells.technical import used_genes
 from inverseflow.cli import app
 from inverseflow.metrics import clustering_scores, neighbour_accuracy
 from inverseflow.noise import Molecules, from_dict
@@ -98,6 +99,23 @@ def test_noise_is_that_of_redrawn_counts(made: tuple[Any, np.ndarray]) -> None:
         noise.cells[order].mean() for order in (np.argsort(rate.sum(1))[-50:], np.argsort(rate.sum(1))[:50])
     )
     assert shallow > 1.2 * deep  # cells with fewer molecules are noisier
+
+
+def test_genes_outside_of_the_components_count_by_their_sum(made: tuple[Any, np.ndarray]) -> None:
+    """The same noise whether the other genes are there one by one or as one."""
+    cells = made[0].copy()
+    cells.var["chosen"] = np.arange(GENES) < 100
+    cells.X = cells.layers["counts"].copy()
+    sc.pp.normalize_total(cells)
+    sc.pp.log1p(cells)
+    sc.pp.pca(cells, n_comps=6, mask_var="chosen")
+    components, counts, projection = read_cells(cells)
+    assert np.abs(projection(counts) - components).max() < 0.01 * components.std()
+    fewer, same = used_genes(counts, projection)
+    assert fewer.shape[1] == 101
+    assert np.allclose(same(fewer), projection(counts))
+    noise = technical_noise(counts, projection, components)
+    assert (noise.fitting < 2).all()  # the sum of the others is no direction
 
 
 def test_denoising_brings_cells_closer_to_what_they_are(

@@ -92,15 +92,15 @@ def thinned_variance(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Array:
-    """(n, D): the variance of each cell's components by counting, extrapolated from two depths."""
+    """(n, D): the variance of each cell's components by counting, extrapolated from three depths."""
     rng = np.random.default_rng(seed)
     n, dims = counts.shape[0], projection.loadings.shape[1]
     half, pooled = np.zeros((n, dims)), np.zeros((3, dims))  # pooled: over the cells, at 1/2, 1/4 and 1/8
     for first in range(0, n, BLOCK):
         rows = slice(first, min(first + BLOCK, n))
-        parts = [sparse.csr_matrix(counts[rows])]
+        block = sparse.csr_matrix(counts[rows])
         for _ in range(repeats):
-            shown = parts[:1]
+            shown = [block]
             for depth in range(3):
                 shown = [part for whole in shown for part in _split(whole, rng)]
                 variance = np.var([projection(part) for part in shown], axis=0, ddof=1) / repeats
@@ -122,14 +122,17 @@ def fitted_share(
     kept = np.clip(1 - (noise.components / noise.spread) ** 2, LEAST_SHARE, 1)
     profile = np.expm1(np.maximum(projection.back(components * kept), 0))
     rate = profile / np.maximum(profile.sum(1, keepdims=True), 1e-12) * np.asarray(counts.sum(1))
-    draws = [projection.expression(sparse.csr_matrix(rng.poisson(rate))) for _ in range(1 + REDRAWS)]
+    used = np.any(projection.loadings != 0, axis=1)
+    draws = [projection.expression(sparse.csr_matrix(rng.poisson(rate)))[:, used] for _ in range(1 + REDRAWS)]
     mean = np.asarray(draws[0].mean(0)).ravel()
-    directions = _leading_directions(draws[0], mean, components.shape[1], seed)
+    dims = components.shape[1]
+    directions = _leading_directions(draws[0], mean, min(dims, min(draws[0].shape) - 1), seed)
     seen, *fresh = (np.asarray(draw @ directions) for draw in draws)
     counting = np.var(fresh, axis=0, ddof=1).mean(0)
     fitted = ((seen - np.mean(fresh, axis=0)) ** 2).mean(0) - counting / REDRAWS
-    limit = np.sqrt(1 - LEAST_SHARE) * noise.spread / noise.counting
-    return np.asarray(np.minimum(np.sqrt(np.maximum(fitted / counting, 1)), limit))
+    larger = np.sqrt(np.maximum(fitted / np.maximum(counting, 1e-300), 1))
+    larger = np.pad(larger, (0, dims - len(larger)), mode="edge")
+    return np.asarray(np.minimum(larger, np.sqrt(1 - LEAST_SHARE) * noise.spread / noise.counting))
 
 
 def _leading_directions(x: sparse.csr_matrix, mean: Array, count: int, seed: int) -> Array:
