@@ -26,9 +26,10 @@ import torch
 from scipy import sparse
 
 from benchmarks.common import RESULTS, write_result
+from inverseflow import tl
 from inverseflow.cells import CellDenoiser, Projection, read_cells, technical_noise
+from inverseflow.cells.technical import split
 from inverseflow.metrics import clustering_scores, neighbour_accuracy, principal_components
-from inverseflow.tl import LEAN
 
 SETS = {
     "zeisel": ("zeisel2015_subset", "level2class"),
@@ -79,9 +80,8 @@ def result_of(method: str, adata: Any, seed: int) -> tuple[Array, Projection]:
         found = CellDenoiser(0.4 * components[:, 0].std(), preset="paper", seed=seed, device="cpu")
         return found.fit(components[:, :6]).transform(components[:, :6]), projection
     if method == "ours":
-        noise = technical_noise(counts, projection, components, seed=seed)
-        sd = noise.sd * np.minimum(LEAN, 0.99 * noise.spread / noise.components)
-        return CellDenoiser(sd, seed=seed, device="cpu").fit(components).transform(components), projection
+        tl.denoise(adata, random_state=seed, device="cpu")
+        return adata.obsm["X_inverseflow"], projection
     import magic
 
     whole = np.asarray(counts.todense(), dtype=np.float64)
@@ -111,9 +111,7 @@ def on_a_set(name: str, method: str, seed: int, data: Path) -> dict[str, Any]:
 def held_out(method: str, counts: sparse.csr_matrix, seed: int) -> float:
     """Squared distance of the result from the other half of the molecules, over that of the half itself."""
     rng = np.random.default_rng(seed)
-    one, other = counts.copy(), counts.copy()
-    one.data = rng.binomial(counts.data, 0.5)
-    other.data = counts.data - one.data
+    one, other = split(counts, rng)
     whole = (np.asarray(one.sum(1)).ravel() > 0) & (np.asarray(other.sum(1)).ravel() > 0)
     adata = prepared(one[whole])
     result, projection = result_of(method, adata, seed)
@@ -196,7 +194,7 @@ def main() -> None:
         for job in as_completed(jobs):
             rows[jobs[job]].append(job.result())
             print(job.result(), flush=True)
-            write_result(given.output, {"lean": LEAN, "workers": given.workers, **rows})
+            write_result(given.output, {"lean": tl.LEAN, "workers": given.workers, **rows})
 
 
 if __name__ == "__main__":

@@ -313,3 +313,14 @@ def test_command(adata: Any, tmp_path: Path) -> None:
     broken = runner.invoke(app, ["cells", str(tmp_path / "text.h5ad"), "-o", str(tmp_path / "y.h5ad")])
     assert broken.exit_code == 1
     assert not (tmp_path / "y.h5ad").exists()
+
+
+@pytest.mark.usefixtures("quick")
+def test_the_noise_of_other_components_is_not_taken_for_theirs(adata: Any) -> None:
+    ivf.pp.estimate_noise(adata, n_comps=5, repeats=2)
+    kept = adata.obsm["inverseflow_noise"].copy()
+    ivf.tl.denoise(adata, n_comps=5, device="cpu")
+    assert np.array_equal(adata.obsm["inverseflow_noise"], kept)  # it is theirs: not measured again
+    adata.obsm["X_pca"] = 10 * np.asarray(adata.obsm["X_pca"])
+    ivf.tl.denoise(adata, n_comps=5, device="cpu")
+    assert adata.uns["inverseflow_noise"]["sd"].mean() > 5 * np.sqrt((kept**2).mean(0)).mean()

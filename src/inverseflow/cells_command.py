@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import time
 import warnings
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from .errors import FileError, UsageError
+from .io.whole import whole_or_absent
+from .logs import bar
+from .outputs import refuse_existing
 
 READERS = ".h5ad, .loom, .h5 (10x) or a folder with matrix.mtx"
 PCA_COMPONENTS, GENES = 50, 2000
@@ -34,8 +35,7 @@ def denoise_cells(
     target = output or source.with_name(f"{source.name.removesuffix(source.suffix)}_denoised.h5ad")
     if target.suffix != ".h5ad":
         raise UsageError(f"The result is an .h5ad file, so give -o a name like cells.h5ad, not {target.name}.")
-    if target.exists() and not force:
-        raise FileError(f"{target} exists; choose another name with -o, or replace it with --force.")
+    refuse_existing([target], force=force)
     console = Console(highlight=False, soft_wrap=True, quiet=quiet)
     started = time.monotonic()
     adata = read(source)
@@ -46,16 +46,9 @@ def denoise_cells(
     from . import pp, tl
 
     if noise is None and counts_layer in adata.layers:
-        columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
-        with Progress(*columns, console=Console(stderr=True), disable=quiet) as bar:
-            task = bar.add_task("measuring the noise", total=1.0)
+        with bar("measuring the noise", enabled=not quiet) as report:
             pp.estimate_noise(
-                adata,
-                layer=counts_layer,
-                use_rep=use_rep,
-                n_comps=n_comps,
-                random_state=seed,
-                progress=lambda done: bar.update(task, completed=done),
+                adata, layer=counts_layer, use_rep=use_rep, n_comps=n_comps, random_state=seed, progress=report
             )
     tl.denoise(
         adata,
@@ -74,7 +67,8 @@ def denoise_cells(
         f" {len(shares)}",
         markup=False,
     )
-    write(adata, target)
+    with whole_or_absent(target, overwrite=force) as temporary:
+        adata.write_h5ad(temporary)
     console.print(f"{target}: .obsm['X_inverseflow'] in {time.monotonic() - started:.0f} s", markup=False)
     return 0
 
@@ -124,15 +118,3 @@ def prepare(adata: Any, use_rep: str, counts_layer: str) -> list[str]:
         sc.pp.pca(adata, n_comps=min(PCA_COMPONENTS, adata.n_obs - 1, chosen - 1))
     said.append(f"normalised, log1p, {chosen} variable genes, PCA: .obsm['X_pca'] with {adata.obsm['X_pca'].shape[1]}")
     return said
-
-
-def write(adata: Any, target: Path) -> None:
-    """Whole or not at all."""
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-    try:
-        adata.write_h5ad(temporary)
-        os.replace(temporary, target)
-    except OSError as error:
-        raise FileError(f"{target} cannot be written: {error.strerror or error}.") from error
-    finally:
-        temporary.unlink(missing_ok=True)

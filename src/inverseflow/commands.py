@@ -7,13 +7,11 @@ import shlex
 import shutil
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from . import describe, imaging
 from .audit import Audit
@@ -24,6 +22,7 @@ from .engine import choose_device
 from .errors import FileError, InputError, UsageError
 from .finding import noise_of
 from .io import Image, expand_paths, read, write
+from .logs import bar
 from .noise import Noise
 from .noise.words import in_words
 from .options import DTYPES, Options
@@ -136,7 +135,7 @@ def learn(options: Options, images: Sequence[Image], noise: Noise, target: Path)
 def apply(model: Denoiser, image: Image, path: Path, target: Path, options: Options) -> Audit | None:
     started = time.monotonic()
     target.parent.mkdir(parents=True, exist_ok=True)
-    with imaging.scratch(image.shape, target.parent) as place, bar(path.name, options) as update:
+    with imaging.scratch(image.shape, target.parent) as place, bar(path.name, enabled=options.bars) as update:
         result = imaging.denoise_image(
             model,
             image,
@@ -237,20 +236,6 @@ def seconds_of(text: str | None) -> float | None:
     if not seconds > 0:
         raise UsageError(f"--max-time {text} is not a time; write it as 90s, 10m or 2h.")
     return seconds
-
-
-@contextmanager
-def bar(title: str, options: Options) -> Iterator[imaging.Report]:
-    console = Console(stderr=True)
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.percentage:>3.0f} %"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=console, disable=not (options.bars and console.is_terminal)) as progress:
-        task = progress.add_task(title, total=1.0)
-        yield lambda part: progress.update(task, completed=part)
 
 
 def command() -> str:

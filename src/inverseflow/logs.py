@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TextIO
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 
 class MetricsLog:
@@ -89,6 +91,21 @@ class ProgressBar:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._progress.stop()
+
+
+@contextmanager
+def bar(title: str, *, enabled: bool) -> Iterator[Callable[[float], None]]:
+    """A bar for work other than training, told the part that is done (0 to 1); silent where there is no terminal."""
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.percentage:>3.0f} %"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, disable=not (enabled and console.is_terminal)) as progress:
+        task = progress.add_task(title, total=1.0)
+        yield lambda part: progress.update(task, completed=part)
 
 
 def _read_rows(path: Path) -> list[dict[str, float]]:

@@ -34,10 +34,11 @@ def energy_distance(a: Tensor, b: Tensor, *, independent: bool = False) -> float
 
 
 def principal_components(x: Any, count: int) -> Any:
-    """(n, count): the leading principal components of points (n, D)."""
+    """(n, count): the leading principal components of points (n, D); zeros where there are fewer."""
     x = np.asarray(x, dtype=np.float64)
     left, size, _ = np.linalg.svd(x - x.mean(0), full_matrices=False)
-    return left[:, :count] * size[:count]
+    found = left[:, :count] * size[:count]
+    return np.pad(found, ((0, 0), (0, count - found.shape[1])))
 
 
 def neighbour_accuracy(x: Any, labels: Any, count: int) -> float:

@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from .cells.counts import Array, read_components
+from .cells.counts import read_components
 from .errors import InputError
+from .metrics import principal_components
 
 __all__ = ["embeddings", "noise"]
 
@@ -25,7 +26,7 @@ def embeddings(
     colours = colormaps["tab10" if len(np.unique(labels)) <= 10 else "tab20"]
     figure = Figure(figsize=(11, 5), layout="constrained")
     for axes, key in zip(figure.subplots(1, 2), (before, after), strict=True):
-        x, y = _leading_two(read_components(adata, key)).T
+        x, y = principal_components(read_components(adata, key), 2).T
         for number, label in enumerate(np.unique(labels)):
             chosen = labels == label
             axes.scatter(x[chosen], y[chosen], s=size, linewidths=0, color=colours(number % colours.N), label=label)
@@ -58,10 +59,3 @@ def noise(adata: Any, *, key: str = "inverseflow_noise") -> Any:
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.legend(frameon=False)
     return figure
-
-
-def _leading_two(x: Array) -> Array:
-    x = x - x.mean(0)
-    left, size, _ = np.linalg.svd(x, full_matrices=False)
-    both = left[:, :2] * size[:2]
-    return both if both.shape[1] == 2 else np.column_stack([both[:, 0], np.zeros(len(both))])

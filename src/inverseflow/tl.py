@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from . import __version__
-from .cells import CellDenoiser, CellNoise, read_cells, technical_noise
+from .cells import CellDenoiser, read_cells
 from .cells.counts import Array, read_components
 from .cells.technical import LEAST_SHARE
 from .errors import InputError
 from .noise import Noise
-from .pp import keep, writing
+from .pp import estimate_noise, writing
 
 __all__ = ["denoise"]
 
@@ -99,10 +99,8 @@ def _noise(
     if preset == "paper":
         return "paper", 0.4 * float(components[:, 0].std())
     spread = components.std(0)
-    kept = adata.obsm.get(NOISE_KEY)
-    if kept is not None and np.shape(kept)[1] >= components.shape[1]:
-        sd = np.asarray(kept, dtype=np.float64)[:, : components.shape[1]]
-    elif layer and layer not in adata.layers:
+    known = _is_known(adata, use_rep, spread)
+    if not known and layer and layer not in adata.layers:
         sd = np.full(components.shape[1], _bandwidth(adata, use_rep))
         warnings.warn(
             f"There are no counts in .layers[{layer!r}], so the noise cannot be measured; the components are smoothed"
@@ -110,13 +108,20 @@ def _noise(
             stacklevel=3,
         )
         return "bandwidth", np.minimum(sd, np.sqrt(1 - LEAST_SHARE) * spread)
-    else:
-        read = read_cells(adata, layer=layer, use_rep=use_rep, n_comps=components.shape[1])
-        found: CellNoise = technical_noise(read[1], read[2], read[0], seed=seed)
-        keep(adata, found, NOISE_KEY, {"layer": layer or "X", "use_rep": use_rep, "seed": seed})
-        sd = found.sd
+    if not known:
+        estimate_noise(adata, layer=layer, use_rep=use_rep, n_comps=len(spread), random_state=seed)
+    sd = np.asarray(adata.obsm[NOISE_KEY], dtype=np.float64)[:, : len(spread)]
     root = np.sqrt((sd**2).mean(0))
     return "counts", sd * np.minimum(LEAN, np.sqrt(1 - LEAST_SHARE) * spread / root)
+
+
+def _is_known(adata: Any, use_rep: str, spread: Array) -> bool:
+    """Was the noise of these very components estimated before?"""
+    found = adata.uns.get(NOISE_KEY)
+    if found is None or NOISE_KEY not in adata.obsm or found["params"]["use_rep"] != use_rep:
+        return False
+    stored = np.asarray(found["spread"])[: len(spread)]
+    return len(stored) == len(spread) and bool(np.allclose(stored, spread, rtol=1e-3))
 
 
 def _bandwidth(adata: Any, use_rep: str) -> float:

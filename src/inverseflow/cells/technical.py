@@ -102,7 +102,7 @@ def thinned_variance(
         for _ in range(repeats):
             shown = [block]
             for depth in range(3):
-                shown = [part for whole in shown for part in _split(whole, rng)]
+                shown = [part for whole in shown for part in split(whole, rng)]
                 variance = np.var([projection(part) for part in shown], axis=0, ddof=1) / repeats
                 pooled[depth] += variance.sum(0)
                 half[rows] += variance if depth == 0 else 0
@@ -153,8 +153,8 @@ def _leading_directions(x: sparse.csr_matrix, mean: Array, count: int, seed: int
     return np.asarray(right[::-1].T)
 
 
-def _split(counts: sparse.csr_matrix, rng: np.random.Generator) -> tuple[sparse.csr_matrix, sparse.csr_matrix]:
-    """Every molecule goes to one side or the other."""
+def split(counts: sparse.csr_matrix, rng: np.random.Generator) -> tuple[sparse.csr_matrix, sparse.csr_matrix]:
+    """Two halves: every molecule goes to one side or the other."""
     one, other = counts.copy(), counts.copy()
     one.data = rng.binomial(counts.data, 0.5)
     other.data = counts.data - one.data
