@@ -136,7 +136,7 @@ def train(row: dict[str, Any], task: Task, options: Options) -> tuple[ivf.Denois
         )
     else:
         model = ivf.Denoiser.train(
-            task.noisy, task.noise, method=method, mean_settings=second, progress=False, **common
+            task.noisy, task.noise, method=method, mean_settings=second, std=False, progress=False, **common
         )
     about = {key: model.description[key] for key in ("net", "noise_rms", "steps", "seconds")}
     about |= {"parameters": count_parameters(model.flow), "seed": options.seed, "preset": preset, "patch_size": size}

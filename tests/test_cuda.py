@@ -9,7 +9,7 @@ import inverseflow as ivf
 from inverseflow.methods import Batch, InverseConsistency, Moment
 from inverseflow.noise import FunctionNoise, Noise, Scaled
 from inverseflow.patches import Patches, allowed_operations
-from inverseflow.posterior import PosteriorMean
+from inverseflow.posterior import Pairs, PosteriorMean, by_map
 from inverseflow.process import Bridge
 from inverseflow.replay import Phase, can_replay
 
@@ -43,7 +43,7 @@ def test_a_training_step_never_waits_for_the_device(noise: Noise) -> None:
     def step() -> None:
         batch: Batch = data.draw(4, host)
         chosen.loss(model, batch, Moment(0.5, device)).mean().backward()
-        PosteriorMean(chosen, model, inner).loss(model, batch, Moment(0.5, device)).mean().backward()
+        PosteriorMean(Pairs(by_map(chosen, model), inner)).loss(model, batch, Moment(0.5, device)).mean().backward()
 
     step()  # plans and workspaces are made once
     torch.cuda.synchronize()

@@ -16,7 +16,7 @@ from inverseflow.losses import squared
 from inverseflow.methods import InverseConsistency, InverseFlowMatching
 from inverseflow.noise import Gaussian
 from inverseflow.patches import Rows
-from inverseflow.posterior import PosteriorMean
+from inverseflow.posterior import Pairs, PosteriorMean, by_map
 from inverseflow.process import AffineGaussian, Bridge
 from inverseflow.settings import Settings
 from inverseflow.tensors import expand, ones
@@ -78,7 +78,7 @@ def test_icm_recovers_map_and_mean(form: str, ratio: float) -> None:
     data = Rows(gaussian_data(s, ratio))
     flow = fit(LinearMap(method.grid.eps), method.loss, data, LINEAR, progress=False).model
     assert learned_gain(method, flow) == pytest.approx(s / math.hypot(s, ratio), rel=0.03)
-    second = PosteriorMean(method, flow, Gaussian(ratio))
+    second = PosteriorMean(Pairs(by_map(method, flow), Gaussian(ratio)))
     mean = fit(
         LinearMap(method.grid.eps),
         second.loss,

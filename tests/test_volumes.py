@@ -109,7 +109,7 @@ def test_a_stack_from_file_to_file(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert model.tile((8, 1024, 1024), 200) == ((8, 200, 200), 2, 64)
     assert model.tile(larger.shape)[0] != larger.shape
     target = np.zeros(larger.shape, np.float32)
-    tiled = denoise_image(model, Image(larger, "ZYX"), target)
+    (tiled,) = denoise_image(model, Image(larger, "ZYX"), [target])
     assert tiled.axes == "ZYX"
     assert np.abs(target - whole).max() < 1e-3 * np.ptp(whole)
 

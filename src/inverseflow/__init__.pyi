@@ -13,6 +13,7 @@ from .errors import NoiseError as NoiseError
 from .errors import TrainingDiverged as TrainingDiverged
 from .estimate import NoiseEstimate as NoiseEstimate
 from .estimate import estimate_noise as estimate_noise
+from .generator import Generator as Generator
 from .io import Image as Image
 from .io import read as read
 from .io import write as write

@@ -1,11 +1,19 @@
-"""The options that several commands share, as a user sees them."""
+"""The options that several commands share, as a user sees them, and how a command is run."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+
+
+def _estimate(text: str) -> str | float:
+    try:
+        return float(text)
+    except ValueError:
+        return text
 
 
 class Device(StrEnum):
@@ -20,11 +28,6 @@ class Preset(StrEnum):
     fast = "fast"
     balanced = "balanced"
     best = "best"
-
-
-class Estimate(StrEnum):
-    mean = "mean"
-    flow = "flow"
 
 
 Files = Annotated[
@@ -47,8 +50,19 @@ PresetOption = Annotated[
     typer.Option(help="How thorough: fast for one image on a CPU, balanced for minutes on a GPU, best for more."),
 ]
 EstimateOption = Annotated[
-    Estimate | None, typer.Option(help="mean: least error (default). flow: looks like clean data, as in the paper.")
+    str | None,
+    typer.Option(
+        parser=_estimate,
+        metavar="mean|flow|0..1",
+        help="mean: least error (default). flow: looks like clean data, as in the paper. A number: between the two.",
+    ),
 ]
+Std = Annotated[bool, typer.Option("--std", help="Also write the standard deviation of every pixel.")]
+Interval = Annotated[
+    float | None,
+    typer.Option(help="Also write bounds that hold this share of the true values, e.g. 0.9: _low and _high."),
+]
+Samples = Annotated[int, typer.Option(help="Also write this many other images that the data could come from.")]
 Dim = Annotated[
     int | None, typer.Option(min=2, max=3, help="Denoise planes (2) or volumes (3); by default by the Z axis.")
 ]
@@ -62,3 +76,40 @@ Force = Annotated[bool, typer.Option("--force", help="Replace results that exist
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, how long and with how much memory.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")]
+
+
+def run(work: Callable[[], int]) -> None:
+    """Do the work; whatever goes wrong is one sentence and an exit code, never a traceback."""
+    import warnings
+
+    from .errors import InverseflowError, NoiseError, UsageError
+
+    warnings.showwarning = lambda message, *_, **__: typer.echo(f"inverseflow: {message}", err=True)
+    try:
+        code = work()
+    except (UsageError, NoiseError) as error:
+        code = _fail(error, 2)
+    except InverseflowError as error:
+        code = _fail(error, 1)
+    except KeyboardInterrupt:
+        code = _fail("interrupted; what was begun is not written. An interrupted training goes on with --resume.", 130)
+    except OSError as error:
+        code = _fail(
+            f"{error.strerror or error} ({error.filename or 'no file named'}); what was begun is not written.", 1
+        )
+    raise typer.Exit(code)
+
+
+def _fail(error: object, code: int) -> int:
+    typer.echo(f"inverseflow: {error}", err=True)
+    return code
+
+
+def plain_options(values: dict[str, Any]) -> Any:
+    """The options of a command as one object; plain words instead of enumerations."""
+    from .options import Options
+
+    plain: dict[str, Any] = {
+        name: value.value if isinstance(value, StrEnum) else value for name, value in values.items()
+    }
+    return Options(**plain)

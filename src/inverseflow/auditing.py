@@ -31,7 +31,7 @@ def middles(image: Image, spatial: str) -> Tensor:
 
 
 def audit_image(
-    noisy: Image, clean: Image, by: Denoiser | Noise, *, estimate: str | None = None, seed: int = 0
+    noisy: Image, clean: Image, by: Denoiser | Noise, *, estimate: str | float | None = None, seed: int = 0
 ) -> Audit:
     """Judge a denoised image by its middle."""
     if noisy.axes != clean.axes or noisy.shape != clean.shape:

@@ -5,10 +5,8 @@ Exit codes: 0 done, 1 failed, 2 wrong usage, 3 done but the audit says do not tr
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -23,6 +21,7 @@ from .arguments import (
     EstimateOption,
     Files,
     Force,
+    Interval,
     Json,
     MaxTime,
     Noise,
@@ -31,10 +30,14 @@ from .arguments import (
     Quiet,
     Repeats,
     Resume,
+    Samples,
     Seed,
+    Std,
     Steps,
     TileOverlap,
     TileSize,
+    plain_options,
+    run,
 )
 
 app = typer.Typer(
@@ -59,43 +62,6 @@ def common(
     ] = False,
 ) -> None:
     """Denoise images without any clean example."""
-
-
-def run(work: Callable[[], int]) -> None:
-    """Do the work; whatever goes wrong is one sentence and an exit code, never a traceback."""
-    import warnings
-
-    from .errors import InverseflowError, NoiseError, UsageError
-
-    warnings.showwarning = lambda message, *_, **__: typer.echo(f"inverseflow: {message}", err=True)
-    try:
-        code = work()
-    except (UsageError, NoiseError) as error:
-        code = _fail(error, 2)
-    except InverseflowError as error:
-        code = _fail(error, 1)
-    except KeyboardInterrupt:
-        code = _fail("interrupted; what was begun is not written. An interrupted training goes on with --resume.", 130)
-    except OSError as error:
-        code = _fail(
-            f"{error.strerror or error} ({error.filename or 'no file named'}); what was begun is not written.", 1
-        )
-    raise typer.Exit(code)
-
-
-def _fail(error: object, code: int) -> int:
-    typer.echo(f"inverseflow: {error}", err=True)
-    return code
-
-
-def _options(values: dict[str, Any]) -> Any:
-    """The options of a command as one object; plain words instead of enumerations."""
-    from .options import Options
-
-    plain: dict[str, Any] = {
-        name: value.value if isinstance(value, StrEnum) else value for name, value in values.items()
-    }
-    return Options(**plain)
 
 
 @app.command()
@@ -123,6 +89,12 @@ def train(
     dim: Dim = None,
     preset: PresetOption = Preset.auto,
     estimate: EstimateOption = None,
+    samples: Annotated[
+        bool, typer.Option("--samples", help="Also learn what denoise --samples needs; takes half as long again.")
+    ] = False,
+    generator: Annotated[
+        bool, typer.Option("--generator", help="Learn to draw new clean images instead, for inverseflow generate.")
+    ] = False,
     device: DeviceOption = Device.auto,
     seed: Seed = 0,
     max_time: MaxTime = None,
@@ -139,7 +111,7 @@ def train(
     def work() -> int:
         from .commands import train_model
 
-        return train_model(_options(options))
+        return train_model(plain_options(options))
 
     run(work)
 
@@ -160,6 +132,9 @@ def denoise(
     dim: Dim = None,
     preset: PresetOption = Preset.auto,
     estimate: EstimateOption = None,
+    std: Std = False,
+    interval: Interval = None,
+    samples: Samples = 0,
     dtype: Annotated[str | None, typer.Option(help="float32 (default), or same: rounded to the input's type.")] = None,
     device: DeviceOption = Device.auto,
     seed: Seed = 0,
@@ -181,7 +156,7 @@ def denoise(
     def work() -> int:
         from .commands import denoise_files
 
-        return denoise_files(_options(options))
+        return denoise_files(plain_options(options))
 
     run(work)
 
@@ -209,7 +184,7 @@ def find(
     def work() -> int:
         from .finding import find_noise
 
-        return find_noise(_options(options), family, plot, dark, flat)
+        return find_noise(plain_options(options), family, plot, dark, flat)
 
     run(work)
 
@@ -236,7 +211,7 @@ def judge(
     def work() -> int:
         from .auditing import audit_files
 
-        return audit_files(noisy, denoised, _options(options))
+        return audit_files(noisy, denoised, plain_options(options))
 
     run(work)
 
@@ -264,6 +239,27 @@ def cells(
         return denoise_cells(
             source, output, use_rep, counts_layer, n_comps, noise, seed, device.value, force=force, quiet=quiet
         )
+
+    run(work)
+
+
+@app.command()
+def generate(
+    model: Annotated[Path, typer.Argument(help="A generator, made by inverseflow train --generator.")],
+    count: Annotated[int, typer.Option("--number", "-n", help="How many images.")] = 16,
+    output: Annotated[Path, typer.Option("--output", "-o", help="The folder to write into.")] = Path("generated"),
+    size: Annotated[int | None, typer.Option(min=8, help="Their side in pixels; by default as trained.")] = None,
+    seed: Seed = 0,
+    device: DeviceOption = Device.auto,
+    force: Force = False,
+    quiet: Quiet = False,
+) -> None:
+    """Draw new clean images, like those under the noise that was trained on."""
+
+    def work() -> int:
+        from .generate_command import generate_images
+
+        return generate_images(model, count, output, size, seed, device.value, force=force, quiet=quiet)
 
     run(work)
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import shlex
 import shutil
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,20 +12,23 @@ from typing import Any
 from rich.console import Console
 
 from . import describe, imaging
-from .audit import Audit
+from .applying import apply, asked_for, check_model, command_line
 from .auditing import audit_result, exit_code
 from .axes import Layout
+from .calibration import check_level
 from .denoiser import Denoiser
 from .engine import choose_device
 from .errors import FileError, InputError, UsageError
 from .finding import noise_of
-from .io import Image, expand_paths, read, write
-from .logs import bar
+from .generator import Generator
+from .io import Image, expand_paths, read
 from .noise import Noise
 from .noise.words import in_words
 from .options import DTYPES, Options
-from .outputs import forget, output_paths, page_of, refuse_existing, run_folder
+from .outputs import forget, further, output_paths, page_of, refuse_existing, run_folder
 from .report import write_report
+from .settings import Settings
+from .trained import check_estimate
 
 
 def show_info(files: Sequence[str], axes: str | None, *, as_json: bool) -> int:
@@ -53,11 +54,18 @@ def train_model(options: Options) -> int:
     noise = noise_of(options, images)
     if options.dry_run:
         return plan(options, paths, [target], images, noise, None)
-    model = learn(options, images, noise, target)
-    model.save(target, overwrite=options.force)
+    model = learn_generator(options, images, noise, target) if options.generator else None
+    told: dict[str, Any] = {"model": str(target), "files": [str(path) for path in paths]}
+    if model is not None:
+        model.save(target, overwrite=options.force)
+        told |= model.description
+    else:
+        denoiser = learn(options, images, noise, target)
+        denoiser.save(target, overwrite=options.force)
+        told |= describe.training(denoiser)
     forget(target)
     options.say(f"Wrote {target}, learned from {len(paths)} file{'s'[: len(paths) > 1]}.")
-    return options.finish({"model": str(target), "files": [str(path) for path in paths], **describe.training(model)})
+    return options.finish(told)
 
 
 def denoise_files(options: Options) -> int:
@@ -65,14 +73,18 @@ def denoise_files(options: Options) -> int:
     targets = output_paths(paths, options.output)
     check_options(options, targets)
     pages = [page_of(target) for target in targets] if options.page else []
-    refuse_existing([*targets, *pages], force=options.force)
+    tags = asked_for(options)
+    beside = [path for target in targets for path in further(target, tags).values()]
+    refuse_existing([*targets, *pages, *beside], force=options.force)
     images = [open_image(path, options) for path in paths]
     model = Denoiser.load(options.model, device=options.device) if options.model else None
     if model is not None and options.noise:
         raise UsageError("A model knows its noise; give either --model or --noise.")
     noise = model.noise if model is not None else noise_of(options, images)
     if options.dry_run:
-        return plan(options, paths, [*targets, *pages], images, noise, model)
+        return plan(options, paths, [*targets, *pages, *beside], images, noise, model)
+    if model is not None:
+        check_model(options, model)
     if model is None:
         model = learn(options, images, noise, targets[0])
     audits = [
@@ -83,6 +95,7 @@ def denoise_files(options: Options) -> int:
         {
             "outputs": [str(t) for t in targets],
             "pages": [str(p) for p in pages],
+            "further": [str(path) for path in beside if path.exists()],
             "audits": [found and found.to_dict() for found in audits],
             **describe.training(model),
         }
@@ -97,13 +110,31 @@ def make_report(
     loaded = Denoiser.load(model, device="cpu") if model else None
     found = audit_result(before, after, loaded, Options([], quiet=True)) if loaded else None
     target = output or page_of(denoised)
-    write_report(target, describe.report(noisy.name, before, after, loaded, command(), found), overwrite=force)
+    write_report(target, describe.report(noisy.name, before, after, loaded, command_line(), found), overwrite=force)
     Console(highlight=False, soft_wrap=True).print(f"Wrote {target}.", markup=False)
     return 0
 
 
 def learn(options: Options, images: Sequence[Image], noise: Noise, target: Path) -> Denoiser:
-    """Train one model on all the images; what is needed to go on after an interruption lies beside the target."""
+    """Train one model on all the images."""
+    return Denoiser.train(
+        **material(options, images, noise, target),
+        estimate="flow" if options.estimate == "flow" else "mean",
+        samples=bool(options.samples),
+        max_seconds=seconds_of(options.max_time),
+        max_steps=options.steps,
+    )
+
+
+def learn_generator(options: Options, images: Sequence[Image], noise: Noise, target: Path) -> Generator:
+    """Train a denoiser for its map, and a generator on what the map recovers."""
+    given = material(options, images, noise, target)
+    settings = Settings(steps=2 * options.steps) if options.steps else None
+    return Generator.train(given.pop("x1"), given.pop("noise"), settings=settings, **given)
+
+
+def material(options: Options, images: Sequence[Image], noise: Noise, target: Path) -> dict[str, Any]:
+    """What any training starts from; what it needs to go on after an interruption lies beside the target."""
     spatial, why = imaging.choose_dimensions(images[0], options.dim)
     data = imaging.training_samples(imaging.Samples(image, spatial) for image in images)
     folder = run_folder(target)
@@ -116,43 +147,17 @@ def learn(options: Options, images: Sequence[Image], noise: Noise, target: Path)
     options.say(
         f"Learning from {len(data)} sample{'s'[: len(data) > 1]} of {spatial} ({why}).\nNoise: {in_words(noise)}."
     )
-    return Denoiser.train(
-        data,
-        noise,
-        axes=f"C{spatial}",
-        preset=options.preset,
-        estimate=options.estimate or "mean",
-        max_seconds=seconds_of(options.max_time),
-        max_steps=options.steps,
-        seed=options.seed,
-        device=options.device,
-        folder=folder,
-        resume=options.resume,
-        progress=options.bars,
-    )
-
-
-def apply(model: Denoiser, image: Image, path: Path, target: Path, options: Options) -> Audit | None:
-    started = time.monotonic()
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with imaging.scratch(image.shape, target.parent) as place, bar(path.name, enabled=options.bars) as update:
-        result = imaging.denoise_image(
-            model,
-            image,
-            place,
-            estimate=options.estimate,
-            tile_size=options.tile_size,
-            tile_overlap=options.tile_overlap,
-            report=update,
-        )
-        write(target, result, dtype=options.dtype, overwrite=options.force)
-        found = audit_result(image, result, model, options) if options.audit else None
-        if options.page:
-            page = describe.report(path.name, image, result, model, command(), found)
-            write_report(page_of(target), page, overwrite=options.force)
-    written = f"{target} and {page_of(target).name}" if options.page else str(target)
-    options.say(f"Wrote {written} ({time.monotonic() - started:.1f} s).")
-    return found
+    return {
+        "x1": data,
+        "noise": noise,
+        "axes": f"C{spatial}",
+        "preset": options.preset,
+        "seed": options.seed,
+        "device": options.device,
+        "folder": folder,
+        "resume": options.resume,
+        "progress": options.bars,
+    }
 
 
 def plan(
@@ -188,6 +193,12 @@ def plan(
 
 def check_options(options: Options, targets: Sequence[Path]) -> None:
     """What would only be noticed after the training."""
+    if options.interval is not None:
+        check_level(options.interval)
+    if options.estimate is not None:
+        check_estimate(options.estimate)
+    if options.estimate == "flow" and asked_for(options):
+        raise UsageError("Error bars and samples belong to the estimate mean; leave --estimate flow out.")
     if options.dtype not in DTYPES:
         raise UsageError(f"--dtype must be {', '.join(name for name in DTYPES if name)}, not {options.dtype}.")
     pictures = [target.name for target in targets if target.suffix.lower() in (".png", ".jpg", ".jpeg")]
@@ -236,7 +247,3 @@ def seconds_of(text: str | None) -> float | None:
     if not seconds > 0:
         raise UsageError(f"--max-time {text} is not a time; write it as 90s, 10m or 2h.")
     return seconds
-
-
-def command() -> str:
-    return shlex.join(["inverseflow", *sys.argv[1:]])

@@ -21,7 +21,7 @@ from .nets import count_parameters
 from .noise import CorrelatedGaussian, Noise
 from .noise.base import Composition, stages
 from .noise.words import in_words
-from .recipe import MEAN_SHARE, PRESETS, choose_preset
+from .recipe import MEAN_SHARE, PRESETS, SPREAD_SHARE, choose_preset
 from .report import Report
 
 SHOWN = 4096  # pixels; of a larger plane the page shows the middle
@@ -80,7 +80,7 @@ def cost(
     rate = max(row["steps_per_second"] for row in model.history["flow"])
     steps = max_steps or settings.steps
     assert steps is not None
-    seconds = min((1 + MEAN_SHARE[preset]) * steps / rate, max_seconds or np.inf)
+    seconds = min((1 + MEAN_SHARE[preset] + SPREAD_SHARE) * steps / rate, max_seconds or np.inf)
     parameters = count_parameters(model.flow)
     size = sum(x.numel() for x in data) * 4 + parameters * 4 * 8
     return {
@@ -92,10 +92,16 @@ def cost(
 
 
 def report(
-    title: str, before: Image, after: Image, model: Denoiser | None, command: str, audit: Audit | None = None
+    title: str,
+    before: Image,
+    after: Image,
+    model: Denoiser | None,
+    command: str,
+    audit: Audit | None = None,
+    std: Image | None = None,
 ) -> Report:
     """The page of a result; of planes too large for memory, their middle."""
-    pictures = (before.data, after.data)
+    pictures, spread = (before.data, after.data), std and std.data
     made = {
         "command": command,
         "inverseflow": __version__,
@@ -105,7 +111,7 @@ def report(
     middle = _Middle(before.data, before.axes)
     if middle.shape != before.shape:
         made["shown"] = f"the middle {' x '.join(map(str, middle.shape))} of {' x '.join(map(str, before.shape))}"
-        pictures = (middle, _Middle(after.data, after.axes))
+        pictures, spread = (middle, _Middle(after.data, after.axes)), std and _Middle(std.data, std.axes)
     if model is None:
         return Report(title, *pictures, before.axes, **_image_words(before), facts=made)
     d = model.description
@@ -129,6 +135,8 @@ def report(
         noise_spectrum=_spectrum(model.noise),
         history=model.history,
         audit=audit.to_dict() if audit else None,
+        std=spread,
+        coverage=d.get("coverage", {}) if std else {},
         facts=made,
     )
 

@@ -20,11 +20,12 @@ from torch import Tensor
 
 from . import tiling
 from .axes import Layout
-from .denoiser import TILE_OVERLAP, Denoiser
+from .denoiser import Denoiser
 from .errors import InputError
 from .io import Image
 from .io.lazy import LazyArray
 from .samples import check_finite
+from .trained import TILE_OVERLAP
 
 IN_MEMORY = 2**28  # bytes of a result that are kept in memory; more goes to a scratch file
 TRAIN_PIXELS = 2**26  # more are not read for training: 256 MB of float32
@@ -183,14 +184,49 @@ class _OnDisk:
 def denoise_image(
     model: Denoiser,
     image: Image,
-    target: Any,
+    targets: Sequence[Any],
     *,
-    estimate: str | None = None,
+    estimate: str | float | None = None,
+    std: bool = False,
+    quantiles: Sequence[float] = (),
+    tile_size: int | None = None,
+    tile_overlap: int = TILE_OVERLAP,
+    report: Report | None = None,
+) -> list[Image]:
+    """Denoise into `targets` (see `scratch`), one for the estimate and for each further thing that is asked for, and
+    return the image with each of them as data; `report` gets the part done.
+    """
+    function = model.function(estimate, std=std, quantiles=quantiles)
+    _apply(model, function, image, targets, None, tile_size, tile_overlap, report)
+    return [image.replace(target) for target in targets]
+
+
+def sample_image(
+    model: Denoiser,
+    image: Image,
+    target: Any,
+    seed: int,
+    *,
     tile_size: int | None = None,
     tile_overlap: int = TILE_OVERLAP,
     report: Report | None = None,
 ) -> Image:
-    """Denoise into `target` (see `scratch`) and return the image with it as data; `report` gets the part done."""
+    """One other possible truth, drawn into `target`."""
+    _apply(model, model.sampler(), image, [target], seed, tile_size, tile_overlap, report)
+    return image.replace(target)
+
+
+def _apply(
+    model: Denoiser,
+    function: Callable[[Tensor], Tensor],
+    image: Image,
+    targets: Sequence[Any],
+    seed: int | None,
+    tile_size: int | None,
+    tile_overlap: int,
+    report: Report | None,
+) -> None:
+    """`function` on every sample, band by band. With a seed it is also shown standard normal values."""
     spatial = Layout(model.axes, ()).spatial
     if any(letter not in image.axes for letter in spatial):
         raise InputError(f"This model denoises {spatial}, but the image has the axes {image.axes}; train one for it.")
@@ -204,18 +240,30 @@ def denoise_image(
     order = [spatial.index(letter) for letter in image.axes if letter in spatial]
     whole = [slice(0, n) for n in samples.shape]
     for number, index in enumerate(samples):
+
+        def read(region: tuple[slice, ...], index: tuple[int, ...] = index, number: int = number) -> Tensor:
+            x = samples.read(index, region)
+            if seed is None:
+                return x
+            return torch.cat([x, normal_field((seed, number), samples.channels, samples.shape, region)])
+
         parts = tiling.bands(
-            model.function(estimate),
-            lambda region, index=index: samples.read(index, region),  # type: ignore[misc]
-            samples.shape,
-            tile=tile,
-            overlap=overlap,
-            multiple=model.multiple,
-            batch=batch,
+            function, read, samples.shape, tile=tile, overlap=overlap, multiple=model.multiple, batch=batch
         )
         for rows, band in parts:
-            for channel, values in enumerate(band.numpy()):
-                target[samples.where(index, (rows, *whole[1:]), channel)] = values.transpose(order)
+            for target, values in zip(targets, torch.split(band, samples.channels), strict=True):
+                for channel, plane in enumerate(values.numpy()):
+                    target[samples.where(index, (rows, *whole[1:]), channel)] = plane.transpose(order)
             if report:
                 report((number + rows.stop / samples.shape[0]) / len(samples))
-    return image.replace(target)
+
+
+def normal_field(seed: tuple[int, ...], channels: int, shape: Sequence[int], region: tuple[slice, ...]) -> Tensor:
+    """The (C, *region) part of standard normal values of a whole sample, which neighbouring tiles must share: every row
+    has its own generator.
+    """
+    rows = [
+        np.random.default_rng((*seed, row)).standard_normal((channels, *shape[1:]), dtype=np.float32)
+        for row in range(region[0].start, region[0].stop)
+    ]
+    return torch.from_numpy(np.stack(rows, axis=1)[(slice(None), slice(None), *region[1:])].copy())

@@ -11,7 +11,7 @@ from typing import Any
 
 from rich.console import Console
 
-from .denoiser import TILE_OVERLAP
+from .trained import TILE_OVERLAP
 
 DTYPES = (None, "same", "float32", "float64", "uint8", "uint16")
 
@@ -29,7 +29,11 @@ class Options:
     channels: str | None = None
     dim: int | None = None
     preset: str = "auto"
-    estimate: str | None = None
+    estimate: str | float | None = None
+    std: bool = False
+    interval: float | None = None
+    samples: int = 0
+    generator: bool = False
     dtype: str | None = None
     device: str = "auto"
     seed: int = 0

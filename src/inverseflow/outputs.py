@@ -32,6 +32,11 @@ def refuse_existing(targets: Sequence[Path], *, force: bool) -> None:
         raise FileError(f"{existing[0]} exists; choose another name with -o, or replace it with --force.")
 
 
+def further(target: Path, tags: Sequence[str]) -> dict[str, Path]:
+    """The files beside a result that hold its error bars and draws, by what they hold: std, low, high, sample1, ..."""
+    return {tag: beside(target, f"_{tag}") for tag in tags}
+
+
 def page_of(target: Path) -> Path:
     """The HTML page beside a result."""
     return target.with_name(target.name[: len(target.name) - len(suffix_of(target))] + ".html")

@@ -26,6 +26,8 @@ PRESETS = {
 """Lengths of training for images: one image on two CPU cores, a minute or two on a large GPU, the benchmark tables."""
 MEAN_SHARE = {"fast": 0.5, "balanced": 1.0, "best": 1.0}
 """How long the second stage is, compared with the first."""
+SPREAD_SHARE, SAMPLER_SHARE = 0.25, 1.0
+"""How long error bars and the sampler are learned, compared with the first stage."""
 TABLE = Settings(steps=4000, batch_size=512, lr=2e-3, clip=None)
 
 
@@ -69,6 +71,16 @@ def default_net(samples: Sequence[Tensor], noise: Noise, preset: str) -> NetSpec
     return NetSpec("UNet", channels=channels, dims=dims, **(SMALL_NET if few else {}), **separate)
 
 
+def posterior_nets(samples: Sequence[Tensor], noise: Noise, preset: str) -> dict[str, NetSpec]:
+    """Error bars vary slowly and need little; the sampler, which draws whole images, a network like the map's."""
+    small, same = default_net(samples, noise, "fast"), default_net(samples, noise, preset)
+    widths = {"widths": (128, 128)} if small.kind == "MLP" else {}
+    return {
+        "spread": NetSpec(small.kind, **small.arguments, **widths, given=1),
+        "sampler": NetSpec(same.kind, **same.arguments, given=3),
+    }
+
+
 def default_settings(
     first: Settings | None,
     second: Settings | None,
@@ -76,14 +88,17 @@ def default_settings(
     preset: str,
     seconds: float | None = None,
     steps: int | None = None,
+    more: float = 0.0,
 ) -> tuple[Settings, Settings]:
-    """Settings of the two stages. Without them, `seconds` ends both together; `steps` are those of the first."""
+    """Settings of the two stages. Without them, `seconds` ends all stages together, of which further ones take `more`
+    of the first one's time; `steps` are those of the first.
+    """
     share = MEAN_SHARE[preset] if samples[0].ndim > 1 else 0.5
     if first is None:
         first = TABLE if samples[0].ndim == 1 else PRESETS[preset]
         if samples[0].ndim == 4:
             first = replace(first, batch_size=max(1, first.batch_size // 4))
-        first = replace(first, seconds=seconds / (1 + share) if seconds else None, steps=steps or first.steps)
+        first = replace(first, seconds=seconds / (1 + share + more) if seconds else None, steps=steps or first.steps)
     if second is None:
         part = max(1, int(share * first.steps)) if first.steps else None
         second = replace(first, steps=part, seconds=share * first.seconds if first.seconds else None)

@@ -44,7 +44,7 @@ class Model(Protocol):
     def noise(self) -> Noise: ...
     @property
     def description(self) -> dict[str, Any]: ...
-    def function(self, estimate: str | None = None) -> Callable[[Tensor], Tensor]: ...
+    def function(self, estimate: str | float | None = None) -> Callable[[Tensor], Tensor]: ...
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ def audit(
     by: Model | Noise | str,
     *,
     axes: str | None = None,
-    estimate: str | None = None,
+    estimate: str | float | None = None,
     seed: int = 0,
 ) -> Audit:
     """Judge `clean`, the result of denoising `noisy`; both images (B, C, *S), or any order with `axes`.
@@ -112,7 +112,7 @@ def audit(
         after,
         by.noise,
         denoise=by.function(estimate),
-        calibrated=(estimate or by.description["estimate"]) == "mean",
+        calibrated=(by.description["estimate"] if estimate is None else estimate) in ("mean", 0),
         plausible=plausible,
         generator=generator,
     )

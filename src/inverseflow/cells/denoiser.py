@@ -53,6 +53,7 @@ class CellDenoiser:
             settings=how,
             mean_settings=how,
             estimate="flow" if paper else "mean",
+            std=False,  # for Gaussian noise the slope of the mean tells it, without another network
             seed=self.seed,
             device=self.device,
             progress=self.progress,

@@ -11,7 +11,10 @@ from .embedding import FourierTime
 
 
 class MLP(nn.Module):
-    """(B, D), (B,) -> (B, D). Every layer sees the time, through `summary` numbers; the last layer starts at zero."""
+    """(B, D), (B,) -> (B, D). Every layer sees the time, through `summary` numbers; the last layer starts at zero.
+
+    given   how many further tables of the same shape it is shown: x is then (B, (1 + given) D), one after the other
+    """
 
     def __init__(
         self,
@@ -20,10 +23,11 @@ class MLP(nn.Module):
         embedding: int = 256,
         scale: float = 1.0,
         summary: int = 64,
+        given: int = 0,
     ) -> None:
         super().__init__()
         self.time = nn.Sequential(FourierTime(embedding, scale), nn.Linear(embedding, summary), nn.SiLU())
-        sizes = [features, *widths]
+        sizes = [(1 + given) * features, *widths]
         self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in itertools.pairwise(sizes))
         self.times = nn.ModuleList(nn.Linear(summary, b) for b in widths)
         self.out = nn.Linear(sizes[-1], features)

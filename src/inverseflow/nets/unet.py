@@ -58,6 +58,7 @@ class UNet(nn.Module):
     patch    size of the patches that the first layer merges: 2 makes the net about 4 times faster in 2D
     padding_mode  "zeros", or "circular" for periodic data
     separate  every channel goes through alone: nothing bleeds from one into another
+    given    how many further arrays of the same shape it is shown: x is (B, (1 + given) C, *S), one after the other
     """
 
     def __init__(
@@ -70,6 +71,7 @@ class UNet(nn.Module):
         embedding: int = 128,
         padding_mode: str = "zeros",
         separate: bool = False,
+        given: int = 0,
     ) -> None:
         super().__init__()
         self.multiple = patch * 2 ** (len(widths) - 1)
@@ -77,10 +79,11 @@ class UNet(nn.Module):
         self.padding_mode = padding_mode
         self.separate = separate
         channels = 1 if separate else channels
+        self.arrays = 1 + given
         self.time = nn.Sequential(FourierTime(embedding), nn.Linear(embedding, embedding), nn.SiLU())
         kernel = {"kernel_size": patch, "stride": patch} if patch > 1 else {"kernel_size": 3, "padding": 1}
         periodic = {"padding_mode": padding_mode} if patch == 1 else {}
-        self.enter = CONV[dims](channels, widths[0], **kernel, **periodic)
+        self.enter = CONV[dims](self.arrays * channels, widths[0], **kernel, **periodic)
 
         self.down_levels = nn.ModuleList(Level(blocks, dims, width, embedding, padding_mode) for width in widths)
         self.up_levels = nn.ModuleList(Level(blocks, dims, width, embedding, padding_mode) for width in widths[:-1])
@@ -93,9 +96,10 @@ class UNet(nn.Module):
             self.leave = zero(CONV[dims](widths[0], channels, **kernel, **periodic))
 
     def forward(self, x: Tensor, t: Tensor) -> Tensor:
-        if self.separate and x.shape[1] > 1:
-            alone: Tensor = self(x.flatten(0, 1)[:, None], t.repeat_interleave(x.shape[1]))
-            return alone.reshape(x.shape)
+        if self.separate and x.shape[1] > self.arrays:
+            each = x.reshape(len(x), self.arrays, -1, *x.shape[2:]).transpose(1, 2)
+            alone: Tensor = self(each.flatten(0, 1), t.repeat_interleave(each.shape[1]))
+            return alone.reshape(*each.shape[:2], *x.shape[2:])
         size = x.shape[2:]
         h = self.enter(pad_to_multiple(x, self.multiple, self.padding_mode))
         embedded = self.time(t)

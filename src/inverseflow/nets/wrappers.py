@@ -1,4 +1,4 @@
-"""How a plain network F(x, tau) becomes a velocity or a consistency function.
+"""How a plain network F(x, tau) becomes a velocity, a consistency function, an error bar or a sampler.
 
 The network sees time as tau = t * noise_rms, the size of the noise at that time in the units of the data, and its
 output is multiplied by noise_rms, so that its target has about unit size whatever the noise. Both wrappers start as the
@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from ..tensors import expand
+from ..tensors import expand, ones
 
 
 class Velocity(nn.Module):
@@ -43,4 +43,40 @@ class Consistency(nn.Module):
     def forward(self, x: Tensor, t: Tensor) -> Tensor:
         step = expand(t - self.t_min, x)
         output: Tensor = x - self.noise_rms * step * self.net(x, t * self.noise_rms)
+        return output
+
+
+class Spread(nn.Module):
+    """s(x1, mean) = typical exp F: the standard deviation of x0 around its mean, for every value."""
+
+    noise_rms: Tensor
+    typical: Tensor
+
+    def __init__(self, net: nn.Module, noise_rms: float, typical: float) -> None:
+        super().__init__()
+        self.net = net
+        self.register_buffer("noise_rms", torch.tensor(noise_rms))
+        self.register_buffer("typical", torch.tensor(typical))
+
+    def forward(self, x1: Tensor, mean: Tensor) -> Tensor:
+        shown = torch.cat([mean, (x1 - mean) / self.noise_rms], dim=1)
+        output: Tensor = self.typical * self.net(shown, ones(x1)).float().clamp(-8, 8).exp()
+        return output
+
+
+class ResidualFlow(nn.Module):
+    """The velocity of e = (x0 - mean) / std on its way from a standard normal, given x1."""
+
+    noise_rms: Tensor
+    typical: Tensor
+
+    def __init__(self, net: nn.Module, noise_rms: float, typical: float) -> None:
+        super().__init__()
+        self.net = net
+        self.register_buffer("noise_rms", torch.tensor(noise_rms))
+        self.register_buffer("typical", torch.tensor(typical))
+
+    def forward(self, e: Tensor, t: Tensor, x1: Tensor, mean: Tensor, std: Tensor) -> Tensor:
+        shown = [e, mean, (x1 - mean) / self.noise_rms, (std / self.typical).log()]
+        output: Tensor = self.net(torch.cat(shown, dim=1), t)
         return output

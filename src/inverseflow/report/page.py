@@ -37,6 +37,8 @@ class Report:
     noise_spectrum: Any = None  # (Y, X), power, zero frequency in the corner
     history: dict[str, list[dict[str, float]]] = field(default_factory=dict)  # stage -> the rows of metrics.jsonl
     audit: dict[str, Any] | None = None  # {"verdict", "checks": [{"name", "value", "limits", "verdict", "meaning"}]}
+    std: Any = None  # the standard deviation of `after`, like it
+    coverage: dict[str, float] = field(default_factory=dict)  # level of an interval -> the share it really held
     facts: dict[str, str] = field(default_factory=dict)
 
 
@@ -87,6 +89,7 @@ def render(report: Report) -> str:
             "factor": str(shown.factor),
             "shown": sections.what_is_shown(shown),
             "residual": sections.residual(planes, first_plane(shown)),
+            "errors": sections.errors(report, shown, first_plane(shown)),
             "noise": sections.noise(report),
             "training": sections.training(report),
             "audit": sections.audit(report),

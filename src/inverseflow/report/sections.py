@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .charts import Series, chart, number, steps
-from .planes import Plan, encode
+from .planes import Plan, block_mean, encode, read_plane
 
 if TYPE_CHECKING:
     from .page import Report
@@ -130,6 +130,35 @@ def residual(planes: list[dict[str, Any]], first: int) -> str:
             f"</dt><dd>{number(std)}</dd></div><div><dt>Mean</dt><dd>{number(rounded)}</dd></div></dl>{drawn}</div>"
         )
     return "".join(parts)
+
+
+def errors(report: Report, shown: Plan, first: int) -> str:
+    """The standard deviation of the estimate as a picture, one per plane, and how well intervals held."""
+    if report.std is None:
+        return ""
+    pictures = []
+    places = [(position, channel) for position in shown.positions for channel in range(shown.channels)]
+    for i, (position, channel) in enumerate(places):
+        plane = block_mean(read_plane(report.std, shown, position, channel), shown.factor)
+        picture = encode(plane)
+        pictures.append(
+            f'<figure data-plane="{i}"{"" if i == first else " hidden"}><img class="spread" src="{picture["src"]}" '
+            f'alt="Standard deviation of the denoised plane"><figcaption>From {number(picture["low"])} (black) to '
+            f"{number(picture['high'])} (white), data units; half of the pixels below "
+            f"{number(float(np.median(plane)))}.</figcaption></figure>"
+        )
+    rows = "".join(
+        f"<tr><td>{100 * float(level):g} %</td><td>{100 * share:.1f} %</td></tr>"
+        for level, share in report.coverage.items()
+    )
+    table = (
+        "<table><thead><tr><th scope='col'>Interval</th><th scope='col'>Held</th></tr></thead><tbody>"
+        f"{rows}</tbody></table><p>The share of simulated values, of which none was trained on, that lay in intervals "
+        "of each level.</p>"
+    )
+    lead = "The standard deviation of the true value around the denoised one: where not to believe the last digit."
+    columns = f'<div class="columns"><div>{"".join(pictures)}</div><div>{table if rows else ""}</div></div>'
+    return section("errors", "Error bars", lead, columns)
 
 
 def noise(report: Report) -> str:

@@ -1,0 +1,132 @@
+"""A trained model and what it computes for a batch in memory: the estimates, their errors, draws."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+
+from . import tiling
+from .calibration import check_probabilities
+from .errors import InputError
+from .learning import Uncertainty
+from .methods import Method
+from .noise import Noise, Simulator
+from .posterior import draw_from
+from .samples import Scaling
+from .tensors import broadcast
+
+ESTIMATES = ("mean", "flow")
+TILE_OVERLAP = 64
+
+
+@dataclass
+class Trained:
+    """The parts of a trained model, as a file keeps them."""
+
+    method: Method
+    flow: nn.Module
+    mean: nn.Module | None
+    noise: Noise
+    scaling: Scaling
+    axes: str
+    channels: int
+    description: dict[str, Any]
+    history: dict[str, list[dict[str, float]]]
+    uncertainty: Uncertainty = field(default_factory=Uncertainty)
+
+    def function(
+        self, estimate: str | float | None = None, *, std: bool = False, quantiles: Sequence[float] = ()
+    ) -> Callable[[Tensor], Tensor]:
+        """What `denoise` does to a batch (B, C, *S) or (B, D) in memory, small enough for one network pass.
+
+        What was asked for comes out one after the other along C: the estimate, std, quantiles.
+        """
+        estimate = self.description["estimate"] if estimate is None else estimate
+        check_estimate(estimate)
+        check_probabilities(quantiles)
+        if (std or quantiles) and self.uncertainty.spread is None:
+            raise InputError("This model has no error bars; train it with std=True (or --std) and the estimate mean.")
+        device = next(self.flow.parameters()).device
+        return lambda x1: self._denoise_batch(x1.to(device), estimate, std, quantiles).cpu()
+
+    def sampler(self) -> Callable[[Tensor], Tensor]:
+        """(B, 2 C, *S), noisy data and a standard normal -> (B, C, *S), a draw of the clean data."""
+        sampler, spread = self.uncertainty.sampler, self.uncertainty.spread
+        if sampler is None or spread is None:
+            raise InputError("This model cannot draw samples; train it with samples=True (or --samples).")
+        device = next(self.flow.parameters()).device
+
+        @torch.no_grad()
+        def draw(both: Tensor) -> Tensor:
+            x1, z = both.to(device).float().chunk(2, dim=1)
+            y1 = self.scaling.apply(x1)
+            mean = self._mean(y1)
+            drawn = draw_from(sampler, y1, mean, spread(y1, mean), z)  # type: ignore[arg-type]
+            return self.scaling.undo(self._project(drawn)).cpu()
+
+        return draw
+
+    @property
+    def multiple(self) -> int:
+        """Tiles start at multiples of this, where the network's own grid has a corner."""
+        return int(getattr(getattr(self.flow, "net", None), "multiple", 1))
+
+    def tile(
+        self, shape: Sequence[int], tile_size: int | None = None, overlap: int = TILE_OVERLAP
+    ) -> tuple[tuple[int, ...], int, int]:
+        """The tile of an image of this shape, how many go through the network together, and how far they overlap."""
+        net = getattr(self.flow, "net", None)
+        features = getattr(net, "features_per_pixel", 64) * (self.channels if getattr(net, "separate", False) else 1)
+        pixels = tiling.pixels_at_once(next(self.flow.parameters()).device, features)
+        return tiling.choose_tile(shape, pixels, self.multiple, tile_size, overlap)
+
+    @torch.no_grad()
+    def _denoise_batch(self, x1: Tensor, estimate: str | float, std: bool, quantiles: Sequence[float]) -> Tensor:
+        y1 = self.scaling.apply(x1.float())
+        blend = {"mean": 0.0, "flow": 1.0}[estimate] if isinstance(estimate, str) else estimate
+        mean = self._mean(y1) if blend < 1 or std or quantiles else None
+        flow = self.method.denoise(self.flow, y1) if blend > 0 else None
+        best = mean if flow is None else flow if mean is None or blend == 1 else torch.lerp(mean, flow, blend)
+        assert best is not None
+        results = [self.scaling.undo(best)]
+        if mean is not None and (std or quantiles):
+            spread, calibration = self.uncertainty.spread, self.uncertainty.calibration
+            assert spread is not None
+            assert calibration is not None
+            predicted = spread(y1, mean)
+            if std:
+                results.append(calibration.std(predicted) * broadcast(self.scaling.scale, y1))
+            results += [self.scaling.undo(self._project(mean + calibration.quantile(predicted, p))) for p in quantiles]
+        return torch.cat(results, dim=1)
+
+    def _mean(self, y1: Tensor) -> Tensor:
+        """The mean network is the map's twin, so the map's method applies it: one pass at t = 1, then the domain."""
+        mean = self.method.denoise(self.mean, y1) if self.mean is not None else self.method.mean(self.flow, y1)
+        if mean is None and not isinstance(self.noise, Simulator):
+            raise InputError(
+                "This model was trained for the estimate flow and has no posterior mean; ask it for the estimate "
+                "flow, or train again."
+            )
+        return self.method.denoise(self.flow, y1) if mean is None else mean
+
+    def _project(self, y0: Tensor) -> Tensor:
+        return self.scaling.carry(self.noise).project(y0)
+
+    def _shape_words(self) -> str:
+        return f"{self.channels} {'features' if self.axes == 'SC' else 'channels'} with axes {self.axes}"
+
+    def to(self, device: str) -> Self:
+        """The same model on another device."""
+        mean = self.mean.to(device).requires_grad_(False) if self.mean is not None else None
+        flow = self.flow.to(device).requires_grad_(False)
+        return replace(self, flow=flow, mean=mean, uncertainty=self.uncertainty.to(device))
+
+
+def check_estimate(estimate: str | float) -> None:
+    known = estimate in ESTIMATES if isinstance(estimate, str) else 0 <= estimate <= 1
+    if not known:
+        raise InputError(f"estimate must be mean, flow, or a number from 0 (mean) to 1 (flow), not {estimate!r}.")
