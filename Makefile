@@ -32,7 +32,7 @@ lint: $(VENV)/.installed
 	$(BIN)/mypy
 
 examples: $(VENV)/.installed
-	for name in eight_gaussians generate_clean custom_noise navier_stokes; do $(BIN)/python examples/$$name.py --output out/$$name || exit 1; done
+	for name in eight_gaussians generate_clean uncertainty custom_noise navier_stokes; do $(BIN)/python examples/$$name.py --output out/$$name || exit 1; done
 
 docs: $(VENV)/.installed
 	$(BIN)/mkdocs build --strict --site-dir site

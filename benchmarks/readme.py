@@ -107,9 +107,10 @@ def synthetic() -> list[str]:
     new = {k.removeprefix("energy_distance_"): v for k, v in load("generate_clean").items() if k != "conditions"}
     ratio = {name: 100 * value / new["noisy_data"] for name, value in new.items()}
     lines.append(
-        f"| new clean points from noisy ones: energy distance, one pass; five | {ratio['generated_clean']:.0f} %;"
-        f" {ratio['generated_clean_five_passes']:.0f} % of the noisy points' (a generator of noisy points:"
-        f" {ratio['generated_from_noisy']:.0f} %; {ratio['generated_from_noisy_five_passes']:.0f} %) |"
+        f"| new clean points from noisy ones: energy distance, by an ODE; in one pass |"
+        f" {ratio['generated_clean_flow']:.0f} %; {ratio['generated_clean_consistency']:.0f} % of the noisy points' (a"
+        f" generator of noisy points: {ratio['generated_from_noisy_flow']:.0f} %;"
+        f" {ratio['generated_from_noisy_consistency']:.0f} %) |"
         f" `{load('generate_clean')['conditions']['command']}` |"
     )
     return lines

@@ -243,6 +243,76 @@ def test_page_again(here: Path) -> None:
     assert inverseflow("report", "a.png", "a_denoised.png").exit_code == 1
 
 
+def test_error_bars_and_draws_lie_beside_the_result(here: Path) -> None:
+    ome("cells.ome.tif", (2, 2, 40, 36), "TCYX")
+    wanted = ["--std", "--interval", "0.9", "--samples", "2"]
+    result = inverseflow("denoise", "cells.ome.tif", *NOISE, *QUICK, *wanted)
+    assert result.exit_code == 0, result.output
+    tags = ("", "_std", "_low", "_high", "_sample1", "_sample2")
+    images = {tag: ivf.read(f"cells_denoised{tag}.ome.tif") for tag in tags}
+    assert len({image.shape for image in images.values()}) == 1
+    assert all(image.channel_names == ("DAPI", "GFP") and image.pixel_size["X"] == 0.1 for image in images.values())
+    values = {tag: np.asarray(image) for tag, image in images.items()}
+    assert (values["_std"] > 0).all()
+    assert (values["_low"] < values["_high"]).all()
+    assert not np.array_equal(values["_sample1"], values["_sample2"])
+    assert "Intervals held of simulated values that were never trained on: 50 %" in result.output
+    assert "Error bars" in Path("cells_denoised.html").read_text()
+    again = inverseflow("denoise", "cells.ome.tif", *NOISE, *QUICK, "-o", "other.ome.tif", "--std")
+    assert again.exit_code == 0
+    assert np.array_equal(np.asarray(ivf.read("other_std.ome.tif")), values["_std"])
+
+
+def test_a_failed_audit_holds_error_bars_back(here: Path) -> None:
+    """Two steps teach nothing: with the audit on, its verdict is fail."""
+    imwrite("a.png", noisy(128, 128).astype(np.uint8))
+    command = ["denoise", "a.png", "--noise", "gaussian:sigma=2", *QUICK, "--std", "--samples", "1", "-o", "b.tif"]
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code == 3, result.output
+    assert "no error bars or samples are written" in result.output
+    assert listing(here) == {"a.png", "b.tif", "b.html"}
+    assert "Error bars" not in Path("b.html").read_text()
+    result = CliRunner().invoke(app, [*command, "--force"])
+    assert result.exit_code == 3
+    assert listing(here) == {"a.png", "b.tif", "b.html", "b_std.tif", "b_sample1.tif"}
+
+
+def test_a_model_says_before_the_work_what_it_cannot_do(here: Path) -> None:
+    imwrite("a.png", noisy(40, 40).astype(np.uint8))
+    assert inverseflow("train", "a.png", *NOISE, *QUICK, "--samples").exit_code == 0
+    good = inverseflow("denoise", "a.png", "-m", "model.safetensors", "--samples", "1", "--estimate", "0.5")
+    assert good.exit_code == 0, good.output
+    assert inverseflow("train", "a.png", *NOISE, *QUICK, "--estimate", "flow", "-o", "map.safetensors").exit_code == 0
+    for arguments, words in (
+        (["-m", "map.safetensors", "--std"], "has no error bars"),
+        (["-m", "map.safetensors", "--samples", "2"], "cannot draw samples"),
+        ([*NOISE, "--interval", "1.5"], "between 0 and 1"),
+        ([*NOISE, "--samples", "-1"], "above 0"),
+        ([*NOISE, "--estimate", "2"], "from 0 (mean) to 1 (flow)"),
+        ([*NOISE, "--estimate", "flow", "--std"], "belong to the estimate mean"),
+    ):
+        result = inverseflow("denoise", "a.png", *arguments, "-o", "never.tif")
+        assert result.exit_code in (1, 2), result.output
+        assert words in result.output
+    assert not list(here.glob("never*"))
+
+
+def test_new_clean_images_from_noisy_ones(here: Path) -> None:
+    tifffile.imwrite("a.tif", noisy(5, 40, 40))
+    trained = inverseflow("train", "a.tif", *NOISE, *QUICK, "--generator", "-o", "new.safetensors", "--axes", "TYX")
+    assert trained.exit_code == 0, trained.output
+    result = inverseflow("generate", "new.safetensors", "-n", "5", "-o", "out", "--size", "32")
+    assert result.exit_code == 0, result.output
+    assert listing(here / "out") == {"sheet.png", *(f"generated_00{k}.tif" for k in range(1, 6))}
+    first, second = (tifffile.imread(f"out/generated_00{k}.tif") for k in (1, 2))
+    assert first.shape == (32, 32)
+    assert not np.array_equal(first, second)
+    assert imread("out/sheet.png").shape == (64, 96)
+    assert "exists" in inverseflow("generate", "new.safetensors", "-n", "5", "-o", "out").output
+    assert inverseflow("generate", "new.safetensors", "-n", "0", "-o", "none").exit_code == 2
+    assert "is not an inverseflow generator" in inverseflow("generate", "a.tif").output
+
+
 def test_an_interrupted_training_goes_on(here: Path) -> None:
     """Ctrl-C in a real process: no output, the checkpoint stays, the message says how to resume, and it does."""
     imwrite("a.png", noisy(64, 64).astype(np.uint8))

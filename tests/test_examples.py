@@ -16,6 +16,7 @@ RUNS = {
     "eight_gaussians": ["--steps", "3"],
     "generate_clean": ["--steps", "3"],
     "custom_noise": ["--steps", "2"],
+    "uncertainty": ["--steps", "2"],
     "navier_stokes": ["--steps", "2", "--count", "20", "--family", "simple", "--device", "cpu"],
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from pathlib import Path
 
@@ -136,7 +137,8 @@ def test_error_bars_come_in_the_shape_and_kind_of_the_data(model) -> None:
     assert torch.equal(mean, model.denoise(IMAGE))
     assert std.min() > 0
     one, its_std = model.denoise(ivf.Image(IMAGE[0, 0].numpy(), "YX", pixel_size={"X": 0.1}), return_std=True)
-    assert its_std.axes == "YX" and its_std.pixel_size == {"X": 0.1}
+    assert its_std.axes == "YX"
+    assert its_std.pixel_size == {"X": 0.1}
     np.testing.assert_allclose(its_std.data, std[0, 0], rtol=1e-5)
     many, their_std = model.denoise([IMAGE[:1], IMAGE[1:]], return_std=True)
     torch.testing.assert_close(torch.cat(their_std), std)
@@ -154,7 +156,7 @@ def test_data_in_other_units_has_error_bars_in_those_units() -> None:
 
 def test_quantiles_ascend_and_the_interval_is_made_of_them(model) -> None:
     quantiles = model.quantiles(IMAGE, (0.05, 0.25, 0.5, 0.75, 0.95))
-    assert all((b >= a).all() for a, b in zip(quantiles, quantiles[1:], strict=False))
+    assert all((b >= a).all() for a, b in itertools.pairwise(quantiles))
     low, high = model.interval(IMAGE, 0.9)
     assert torch.equal(low, quantiles[0])
     assert torch.equal(high, quantiles[-1])
@@ -273,7 +275,7 @@ def test_what_makes_no_sense_is_refused(model, call, words: str) -> None:
 
 
 def test_gaussian_data_from_noisy_data_alone() -> None:
-    """Everything together: rows N(0, diag(1, 0.25)) with noise 0.5. The exact spread is s sigma / sqrt(s^2 + sigma^2)."""
+    """Everything together: rows N(0, diag(1, 1/4)), noise 0.5. The exact spread is s sigma / sqrt(s^2 + sigma^2)."""
     generator = torch.Generator().manual_seed(0)
     spread = torch.tensor([1.0, 0.5])
     noisy = Gaussian(0.5).sample(spread * torch.randn(8000, 2, generator=generator), generator=generator)
@@ -281,7 +283,7 @@ def test_gaussian_data_from_noisy_data_alone() -> None:
     net = NetSpec("MLP", features=2, widths=(64, 64))
     found = ivf.Denoiser.train(noisy, Gaussian(0.5), net=net, settings=settings, device="cpu", progress=False)
     test = Gaussian(0.5).sample(spread * torch.randn(2000, 2, generator=generator), generator=generator)
-    mean, std = found.denoise(test, return_std=True)
+    _mean, std = found.denoise(test, return_std=True)
     exactly = spread * 0.5 / (spread.square() + 0.25).sqrt()
     torch.testing.assert_close(std.square().mean(0).sqrt(), exactly, rtol=0.05, atol=0)
     # For Gaussian noise the variance is also sigma^2 times the slope of the mean.

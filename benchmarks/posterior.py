@@ -1,0 +1,226 @@
+"""Are the error bars right, the draws possible, the new samples clean? Against truth that no training has seen.
+
+    python -m benchmarks.posterior gaussian moons photographs fmd patches --data ../shared/data
+
+One JSON per part, results/posterior_PART.json:
+
+gaussian          Gaussian data and noise, whose posterior is known
+moons             two moons with noise 0.3: mean, intervals and draws against the exact posterior; one and two rounds
+photographs       BSDS500 test images, Gaussian 25 and correlated noise: coverage, error by decile, cost, the blend
+fmd               one confocal sample, Poisson-Gaussian noise measured on repeats
+patches           new 64 x 64 patches, from a generator that has seen noisy photographs only
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+import inverseflow as ivf
+from benchmarks import datasets
+from benchmarks.common import RESULTS, write_result
+from benchmarks.features import features, frechet, patches
+from inverseflow.calibration import LEVELS
+from inverseflow.metrics import psnr
+
+Figures = dict[str, Any]
+NOISES = {"gaussian25": "gaussian:sigma=0.09803921568627451", "correlated": "correlated:sigma=0.09803921568627451,a=2"}
+BLENDS = (0.0, 0.25, 0.5, 0.75, 1.0)
+PATCH = 64
+
+
+def gaussian(data: Path, seed: int) -> Figures:
+    """Features with signal / noise of 2, 1 and 1/2. The variance, averaged over rows, against the exact one."""
+    generator = torch.Generator().manual_seed(seed)
+    signal, sigma = torch.tensor([1.0, 0.5, 0.25]), 0.5
+    noise = ivf.Gaussian(sigma)
+    noisy, test = (
+        noise.sample(signal * torch.randn(n, 3, generator=generator), generator=generator) for n in (20_000, 4000)
+    )
+    model = ivf.Denoiser.train(noisy, noise, samples=True, seed=seed, progress=False)
+    exact = signal * sigma / (signal.square() + sigma**2).sqrt()
+    _, std = model.denoise(test, return_std=True)
+    draws = model.sample(test, 64)
+    return {
+        "exact_std": exact.tolist(),
+        "std_over_exact": (std.square().mean(0).sqrt() / exact).tolist(),
+        "spread_of_draws_over_exact": (draws.var(0).mean(0).sqrt() / exact).tolist(),
+        "slope_std_over_exact": (_slope_std(model, test, sigma) / exact).tolist(),
+        "coverage_simulated": model.description["coverage"],
+        "seconds": model.description["seconds"],
+    }
+
+
+def _slope_std(model: ivf.Denoiser, x1: Tensor, sigma: float, step: float = 0.05) -> Tensor:
+    """For Gaussian noise the variance is sigma^2 times the slope of the mean: an independent way to it."""
+    moved = [step * row for row in torch.eye(x1.shape[1])]
+    slopes = [(model.denoise(x1 + e) - model.denoise(x1 - e))[:, i] / (2 * step) for i, e in enumerate(moved)]
+    return sigma * torch.stack(slopes, 1).mean(0).clamp(min=0).sqrt()
+
+
+def moons_of(count: int, generator: torch.Generator) -> Tensor:
+    angle = math.pi * torch.rand(count, generator=generator)
+    first = torch.rand(count, generator=generator) < 0.5
+    x = torch.where(first, angle.cos(), 1 - angle.cos())
+    y = torch.where(first, angle.sin(), 0.5 - angle.sin())
+    return torch.stack([x, y], 1) + 0.05 * torch.randn(count, 2, generator=generator)
+
+
+FINE_AT_THE_START = ivf.GrowingGrid(5, 10, eps=0.002, rho=7.0)
+"""The paper's times. The moons are six times thinner than the noise, which a grid without small times cannot keep."""
+
+
+def moons(data: Path, seed: int, sigma: float = 0.3, grid: ivf.GrowingGrid = FINE_AT_THE_START) -> Figures:
+    generator = torch.Generator().manual_seed(seed)
+    noise = ivf.Gaussian(sigma)
+    noisy = noise.sample(moons_of(20_000, generator), generator=generator)
+    truth = moons_of(4000, generator)
+    test = noise.sample(truth, generator=generator)
+    known = moons_of(40_000, generator)  # as good as the law itself
+    parts = [torch.softmax(-torch.cdist(part, known).square() / (2 * sigma**2), 1) for part in test.split(500)]
+    exact = torch.cat([weights @ known for weights in parts])
+    exact_error = float((exact - truth).square().mean())
+    figures: Figures = {"noisy_error": float((test - truth).square().mean()), "exact_error": exact_error}
+    for rounds in (1, 2):
+        model = ivf.Denoiser.train(
+            noisy,
+            noise,
+            method=lambda process: ivf.InverseConsistency(process, grid=grid),
+            samples=True,
+            rounds=rounds,
+            seed=seed,
+            progress=False,
+        )
+        mean, std = model.denoise(test, return_std=True)
+        draws = model.sample(test, 400)
+        bounds = torch.quantile(draws, torch.tensor([0.05, 0.95]), dim=0)
+        figures[f"rounds_{rounds}"] = {
+            "map_error_over_exact": float((model.denoise(test, estimate="flow") - truth).square().mean()) / exact_error,
+            "mean_error_over_exact": float((mean - truth).square().mean()) / exact_error,
+            "predicted_error_over_exact": float(std.square().mean()) / exact_error,
+            "draws_90": _share(truth, bounds[0], bounds[1]),
+            "intervals": {f"{level:g}": _share(truth, *model.interval(test, level)) for level in LEVELS},
+            "seconds": model.description["seconds"],
+        }
+    return figures
+
+
+def photographs(data: Path, seed: int, preset: str = "auto", images: int = 200) -> Figures:
+    figures: Figures = {}
+    for name, noise in NOISES.items():
+        task = datasets.load({"data": "photographs", "noise": noise}, data)
+        step = max(1, 200 // images)
+        model = ivf.Denoiser.train(
+            task.noisy[::step], task.noise, samples=True, seed=seed, preset=preset, progress=False
+        )
+        figures[name] = calibration(model, *task.tests["bsds500"]) | blends(model, *task.tests["bsds500"])
+        few = [x[::10] for x in task.tests["bsds500"]]
+        draws = model.sample(few[0], 8)
+        figures[name] |= {
+            "psnr_of_mean": _psnr(model.denoise(few[0]), few[1]),
+            "psnr_of_one_draw": _psnr(draws[0], few[1]),
+            "psnr_of_the_mean_of_8_draws": _psnr(draws.mean(0), few[1]),
+        }
+    return figures
+
+
+def blends(model: ivf.Denoiser, noisy: Tensor, truth: Tensor) -> Figures:
+    """Less error or more like clean pictures: PSNR against the Fréchet distance of 64 x 64 patches."""
+    clean = features(patches(truth, PATCH))
+
+    def point(pictures: Tensor) -> dict[str, float]:
+        return {"psnr": _psnr(pictures, truth), "distance": frechet(features(patches(pictures, PATCH)), clean)}
+
+    found = {f"{blend:g}": point(model.denoise(noisy, estimate=blend)) for blend in BLENDS}
+    return {"blends": found | {"one draw": point(model.sample(noisy, 1)[0]), "noisy": point(noisy)}}
+
+
+def fmd(data: Path, seed: int, sample: str = "Confocal_BPAE_G") -> Figures:
+    task = datasets.load({"data": "fmd", "sample": sample}, data)
+    model = ivf.Denoiser.train(task.noisy, task.noise, seed=seed, progress=False)
+    return {"sample": sample} | calibration(model, *task.tests["fmd"], peak=task.peak)
+
+
+def calibration(model: ivf.Denoiser, noisy: Tensor, truth: Tensor, peak: float = 1.0) -> Figures:
+    """Do intervals hold what they say, and are errors large where they are said to be?"""
+    mean, std = model.denoise(noisy, return_std=True)
+    error, said = (mean - truth).square().flatten(), std.square().flatten()
+    deciles = said.argsort().chunk(10)
+    by_decile = {"said": [float(said[d].mean()) for d in deciles], "true": [float(error[d].mean()) for d in deciles]}
+    seconds = model.description["seconds"]
+    return {
+        "psnr": _psnr(mean, truth, peak),
+        "coverage": {f"{level:g}": _share(truth, *model.interval(noisy, level)) for level in LEVELS},
+        "coverage_simulated": model.description["coverage"],
+        "rms_error": {"said": float(said.mean().sqrt()), "true": float(error.mean().sqrt())},
+        "squared_error_by_decile": by_decile,
+        "correlation_by_decile": float(np.corrcoef(by_decile["said"], by_decile["true"])[0, 1]),
+        "seconds": seconds,
+        "cost_of_error_bars": seconds["spread"] / (seconds["flow"] + seconds.get("mean", 0)),
+    }
+
+
+def patches_(data: Path, seed: int, preset: str = "auto", images: int = 200, count: int = 1000) -> Figures:
+    """New patches from noisy photographs, beside those of the same generator trained on the noisy ones as they are."""
+    task = datasets.load({"data": "photographs", "noise": NOISES["gaussian25"]}, data)
+    assert task.clean is not None
+    noisy = task.noisy[:: max(1, 200 // images)]
+    test_noisy, test_clean = task.tests["bsds500"]
+    clean = features(patches(test_clean, PATCH))
+    figures: Figures = {
+        "noisy_patches": frechet(features(patches(test_noisy, PATCH)), clean),
+        "clean_training_patches": frechet(features(patches(task.clean, PATCH)), clean),
+    }
+    denoiser = ivf.Denoiser.train(noisy, task.noise, estimate="flow", seed=seed, preset=preset, progress=False)
+    for name, by in {"clean": denoiser, "noisy": None}.items():
+        generator = ivf.Generator.train(noisy, by, seed=seed, preset=preset, size=PATCH, progress=False)
+        drawn = generator.sample(count)
+        figures[f"generated_{name}"] = frechet(features(drawn), clean)
+        figures[f"generated_{name}_to_noisy"] = frechet(features(drawn), features(patches(test_noisy, PATCH)))
+        figures[f"seconds_{name}"] = generator.description["seconds"]
+    return figures
+
+
+def _share(truth: Tensor, low: Tensor, high: Tensor) -> float:
+    return float(((truth >= low) & (truth <= high)).double().mean())
+
+
+def _psnr(result: Tensor, truth: Tensor, peak: float = 1.0) -> float:
+    return float(np.mean([psnr(a, b, peak) for a, b in zip(result, truth, strict=True)]))
+
+
+PARTS: dict[str, Callable[..., Figures]] = {
+    "gaussian": gaussian,
+    "moons": moons,
+    "photographs": photographs,
+    "fmd": fmd,
+    "patches": patches_,
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("parts", nargs="+", choices=PARTS)
+    parser.add_argument("--data", type=Path, default=Path("../shared/data"))
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    parser.add_argument("--preset", default="auto", help="for photographs and patches")
+    parser.add_argument("--images", type=int, default=200, help="noisy photographs to learn from")
+    parser.add_argument("--seed", type=int, default=0)
+    arguments = parser.parse_args()
+    for part in arguments.parts:
+        large = part in ("photographs", "patches")
+        more = {"preset": arguments.preset, "images": arguments.images} if large else {}
+        figures = PARTS[part](arguments.data, arguments.seed, **more)
+        write_result(arguments.results / f"posterior_{part}.json", figures)
+        print(part, figures, flush=True)
+
+
+if __name__ == "__main__":
+    main()
