@@ -137,7 +137,7 @@ def _batch(images: Array, peak: float) -> Tensor:
 
 def read(data: Path, pattern: str) -> list[Array]:
     """The images whose names match, in order of their names, from the archive or from the folder."""
-    archive = data / ARCHIVE
+    archive = data if data.suffix == ".zip" else data / ARCHIVE
     if archive.exists():
         with zipfile.ZipFile(archive) as packed:
             names = sorted(name for name in packed.namelist() if fnmatch(name, pattern))

@@ -241,6 +241,11 @@ def test_page_again(here: Path) -> None:
     assert inverseflow("report", "a.png", "a_denoised.png").exit_code == 0
     assert "a.png" in (here / "a_denoised.html").read_text()
     assert inverseflow("report", "a.png", "a_denoised.png").exit_code == 1
+    assert "Error bars" not in (here / "a_denoised.html").read_text()
+    assert inverseflow("denoise", "a.png", *NOISE, *QUICK, "--std", "--force").exit_code == 0
+    assert tifffile.imread("a_denoised_std.tif").dtype == np.float32  # 256 grey levels are too few for error bars
+    assert inverseflow("report", "a.png", "a_denoised.png", "--force").exit_code == 0
+    assert "Error bars" in (here / "a_denoised.html").read_text()
 
 
 def test_error_bars_and_draws_lie_beside_the_result(here: Path) -> None:

@@ -92,3 +92,17 @@ def test_training_on_the_device(compiled: bool, tmp_path) -> None:
     model.save(tmp_path / "m.safetensors")
     on_cpu = ivf.Denoiser.load(tmp_path / "m.safetensors", device="cpu").denoise(noisy)
     assert torch.allclose(on_cpu, result, atol=0.02)
+
+
+def test_error_bars_and_draws_on_the_device(tmp_path) -> None:
+    noisy = torch.rand(4, 2, 40, 40, generator=torch.Generator().manual_seed(0))
+    settings = ivf.Settings(steps=20, batch_size=4)
+    model = ivf.Denoiser.train(
+        noisy, ivf.Gaussian(0.2), samples=True, rounds=2, settings=settings, device="cuda", progress=False
+    )
+    model.save(tmp_path / "m.safetensors")
+    again = ivf.Denoiser.load(tmp_path / "m.safetensors", device="cpu")
+    for here, there in zip(model.denoise(noisy, return_std=True), again.denoise(noisy, return_std=True), strict=True):
+        assert torch.allclose(here, there, atol=0.02)
+    assert torch.allclose(model.sample(noisy, 1), again.sample(noisy, 1), atol=0.05)
+    assert torch.allclose(model.interval(noisy)[0], again.interval(noisy)[0], atol=0.05)

@@ -109,8 +109,11 @@ def make_report(
     before, after = read(noisy, axes=axes), read(denoised, axes=axes)
     loaded = Denoiser.load(model, device="cpu") if model else None
     found = audit_result(before, after, loaded, Options([], quiet=True)) if loaded else None
+    errors = further(denoised, ["std"])["std"]
+    std = read(errors, axes=axes) if errors.exists() else None
     target = output or page_of(denoised)
-    write_report(target, describe.report(noisy.name, before, after, loaded, command_line(), found), overwrite=force)
+    page = describe.report(noisy.name, before, after, loaded, command_line(), found, std)
+    write_report(target, page, overwrite=force)
     Console(highlight=False, soft_wrap=True).print(f"Wrote {target}.", markup=False)
     return 0
 

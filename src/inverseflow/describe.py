@@ -101,7 +101,7 @@ def report(
     std: Image | None = None,
 ) -> Report:
     """The page of a result; of planes too large for memory, their middle."""
-    pictures, spread = (before.data, after.data), std and std.data
+    pictures, spread = (before.data, after.data), None if std is None else std.data
     made = {
         "command": command,
         "inverseflow": __version__,
@@ -111,9 +111,10 @@ def report(
     middle = _Middle(before.data, before.axes)
     if middle.shape != before.shape:
         made["shown"] = f"the middle {' x '.join(map(str, middle.shape))} of {' x '.join(map(str, before.shape))}"
-        pictures, spread = (middle, _Middle(after.data, after.axes)), std and _Middle(std.data, std.axes)
+        pictures = (middle, _Middle(after.data, after.axes))
+        spread = None if std is None else _Middle(std.data, std.axes)
     if model is None:
-        return Report(title, *pictures, before.axes, **_image_words(before), facts=made)
+        return Report(title, *pictures, before.axes, **_image_words(before), std=spread, facts=made)
     d = model.description
     made |= {
         "estimate": str(d["estimate"]),
@@ -136,7 +137,7 @@ def report(
         history=model.history,
         audit=audit.to_dict() if audit else None,
         std=spread,
-        coverage=d.get("coverage", {}) if std else {},
+        coverage=d.get("coverage", {}),
         facts=made,
     )
 

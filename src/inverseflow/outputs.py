@@ -33,8 +33,13 @@ def refuse_existing(targets: Sequence[Path], *, force: bool) -> None:
 
 
 def further(target: Path, tags: Sequence[str]) -> dict[str, Path]:
-    """The files beside a result that hold its error bars and draws, by what they hold: std, low, high, sample1, ..."""
-    return {tag: beside(target, f"_{tag}") for tag in tags}
+    """The files beside a result that hold its error bars and draws, by what they hold: std, low, high, sample1, ...
+
+    A picture file has 256 grey levels, of which error bars would use a few: they go into a TIFF file.
+    """
+    found = {tag: beside(target, f"_{tag}") for tag in tags}
+    picture = suffix_of(target) in (".png", ".jpg", ".jpeg")
+    return {tag: path.with_suffix(".tif") if picture and tag == "std" else path for tag, path in found.items()}
 
 
 def page_of(target: Path) -> Path:

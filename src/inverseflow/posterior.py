@@ -50,13 +50,8 @@ def by_map(method: Method, frozen: Field) -> Recover:
     return lambda x1, _: method.denoise(cast(nn.Module, frozen), x1)
 
 
-class _OneLoss:
-    def phase(self, progress: float) -> int:
-        return 0  # the same loss from the beginning to the end
-
-
 @dataclass(frozen=True)
-class PosteriorMean(_OneLoss):
+class PosteriorMean:
     """Regress x0_hat from fresh noise on it. The network is a copy of the map, used at t = 1 only."""
 
     pairs: Pairs
@@ -65,9 +60,12 @@ class PosteriorMean(_OneLoss):
         x0, x1 = self.pairs.draw(batch, moment.generator)
         return posterior_mean_loss(lambda x: model(x, ones(x)), x0, x1)
 
+    def phase(self, progress: float) -> int:
+        return 0  # the same loss from the beginning to the end
+
 
 @dataclass(frozen=True)
-class PosteriorSpread(_OneLoss):
+class PosteriorSpread:
     """log s + (x0 - mean)^2 / 2 s^2: its minimum is s^2 = E[(x0 - mean)^2 | x1]."""
 
     pairs: Pairs

@@ -26,7 +26,7 @@ PRESETS = {
 """Lengths of training for images: one image on two CPU cores, a minute or two on a large GPU, the benchmark tables."""
 MEAN_SHARE = {"fast": 0.5, "balanced": 1.0, "best": 1.0}
 """How long the second stage is, compared with the first."""
-SPREAD_SHARE, SAMPLER_SHARE = 0.25, 1.0
+SPREAD_SHARE, SAMPLER_SHARE = 0.2, 1.0
 """How long error bars and the sampler are learned, compared with the first stage."""
 TABLE = Settings(steps=4000, batch_size=512, lr=2e-3, clip=None)
 

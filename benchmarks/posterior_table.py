@@ -1,0 +1,109 @@
+"""The tables of docs/uncertainty.md, from the stored JSON: python -m benchmarks.posterior_table prints them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from benchmarks.common import RESULTS
+
+NOISES = {"gaussian25": "Gaussian 25", "correlated": "correlated 25"}
+GREY_LEVELS = 255
+
+
+def load(part: str) -> dict[str, Any]:
+    """The figures of a part; none where it was not run yet."""
+    path = RESULTS / f"posterior_{part}.json"
+    figures: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+    return figures
+
+
+def measured() -> list[str]:
+    rows = [*_exact(), *_photographs(), *_microscopy(), *_generated()]
+    return ["| what | measured | part |", "|---|---|---|", *(f"| {a} | {b} | `{c}` |" for a, b, c in rows)]
+
+
+def blends() -> list[str]:
+    points = load("photographs").get("gaussian25", {}).get("blends", {})
+    scores = {"PSNR, dB": "psnr", "Fréchet distance to clean images": "distance"}
+    lines = [f"| estimate | {' | '.join(points)} |", "|---" * (1 + len(points)) + "|"]
+    for title, key in scores.items():
+        lines.append(f"| {title} | {' | '.join(format(point[key], '.2f') for point in points.values())} |")
+    return lines if points else []
+
+
+def _exact() -> list[tuple[str, str, str]]:
+    rows = []
+    if found := load("gaussian"):
+        off = [max(abs(value - 1) for value in found[key]) for key in ("std_over_exact", "spread_of_draws_over_exact")]
+        title = "Gaussian data and noise: error bars; spread of draws"
+        rows.append((title, f"at most {100 * off[0]:.1f} %; {100 * off[1]:.1f} % off the exact ones", "gaussian"))
+    if found := load("moons"):
+        for name, which in (("ifm", "IFM"), ("icm", "ICM"), ("icm_two_rounds", "ICM, two rounds")):
+            one = found[name]
+            excess = f"{100 * (one['mean_error_over_exact'] - 1):.1f} % above that of the exact posterior mean"
+            held = f"{100 * one['draws_90']:.1f} %; {100 * one['intervals']['0.9']:.1f} %"
+            rows.append((f"two moons, noise 0.3, {which}: squared error of the mean", excess, "moons"))
+            rows.append(("held between the 5th and 95th percentile of 400 draws; by 90 % intervals", held, "moons"))
+    return rows
+
+
+def _photographs() -> list[tuple[str, str, str]]:
+    rows = []
+    for name, title in NOISES.items():
+        if found := load("photographs").get(name):
+            draws = [found[f"psnr_of_{key}"] for key in ("mean", "one_draw", "the_mean_of_8_draws")]
+            rows += [
+                (f"BSDS500 test images, {title}: held by 50 / 80 / 90 / 95 % intervals", _held(found), "photographs"),
+                (ERROR, _error(found, GREY_LEVELS), "photographs"),
+                ("PSNR of the mean; of one draw; of the mean of 8 draws", _joined(draws, "dB"), "photographs"),
+                ("time for error bars, of that for map and mean", _cost(found), "photographs"),
+            ]
+    return rows
+
+
+def _microscopy() -> list[tuple[str, str, str]]:
+    if not (found := load("fmd")):
+        return []
+    title = f"FMD {found['sample']}, noise from repeats: held by 50 / 80 / 90 / 95 % intervals"
+    return [(title, _held(found), "fmd"), (ERROR, _error(found, 1), "fmd")]
+
+
+def _generated() -> list[tuple[str, str, str]]:
+    if not (found := load("patches")):
+        return []
+    titles = {
+        "generated_clean": "new 64 x 64 patches, from noisy photographs: Fréchet distance to clean ones",
+        "generated_noisy": "the same generator trained on the noisy photographs as they are",
+        "noisy_patches": "the noisy patches themselves",
+        "clean_training_patches": "other clean patches",
+    }
+    return [(title, f"{found[key]:.2f}", "patches") for key, title in titles.items()]
+
+
+ERROR = "root mean square error said; true, in grey levels; correlation by decile"
+
+
+def _held(found: dict[str, Any]) -> str:
+    return " / ".join(f"{100 * share:.1f} %" for share in found["coverage"].values())
+
+
+def _error(found: dict[str, Any], levels: float) -> str:
+    said, true = (levels * found["rms_error"][key] for key in ("said", "true"))
+    return f"{said:.2f}; {true:.2f}; {found['correlation_by_decile']:.3f}"
+
+
+def _joined(values: list[float], unit: str) -> str:
+    return "; ".join(f"{value:.2f}" for value in values) + f" {unit}"
+
+
+def _cost(found: dict[str, Any]) -> str:
+    return f"{100 * found['cost_of_error_bars']:.0f} %"
+
+
+def main() -> None:
+    print("\n".join([*measured(), "", *blends()]))
+
+
+if __name__ == "__main__":
+    main()
