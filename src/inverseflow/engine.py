@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 import torch
 from lightning.fabric import Fabric
+from torch import nn
 
 from .errors import InputError
 
@@ -33,6 +34,14 @@ def choose_device(device: str = "auto") -> str:
     if not available[device]:
         raise InputError(f"This machine has no {device} device; use the device auto.")
     return device
+
+
+def placed(model: nn.Module, device: torch.device) -> nn.Module:
+    """On the device; a GPU is fastest when the channels of a pixel lie together."""
+    model = model.to(device)
+    if device.type == "cuda" and any(isinstance(module, nn.Conv2d) for module in model.modules()):
+        model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return model
 
 
 @contextmanager

@@ -79,12 +79,6 @@ class Uncertainty:
     calibration: Calibration | None = None
     sampler: nn.Module | None = None
 
-    def to(self, device: str) -> Uncertainty:
-        for network in (self.spread, self.sampler):
-            if network is not None:
-                network.to(device).requires_grad_(False)
-        return self
-
 
 def learn_posterior(
     stages: Stages,

@@ -18,7 +18,7 @@ import torch
 from lightning.fabric import Fabric
 from torch import Tensor, nn
 
-from .engine import fast_matmul, launch
+from .engine import fast_matmul, launch, placed
 from .errors import TrainingDiverged
 from .interrupt import held_back
 from .logs import MetricsLog, ProgressBar
@@ -70,7 +70,7 @@ def fit(
     """
     fabric = launch(device, settings.precision)
     cuda = fabric.device.type == "cuda"
-    model = _placed(model, fabric.device)
+    model = placed(model, fabric.device)
     average = copy.deepcopy(model).requires_grad_(False)
     optimizer = _optimizer(model, settings, cuda)
     run = State(model, average, optimizer, fabric.device, seed, Path(folder) if folder else None, settings, identity)
@@ -167,11 +167,3 @@ def _compiled(model: nn.Module, settings: Settings, data: Data, cuda: bool) -> n
         saved = SAVED * features * settings.batch_size * settings.steps if settings.steps else math.inf
         wanted = saved > COMPILING and (settings.seconds or math.inf) > 2.5 * COMPILING
     return cast(nn.Module, torch.compile(model)) if wanted else model
-
-
-def _placed(model: nn.Module, device: torch.device) -> nn.Module:
-    """On the device; a GPU is fastest when the channels of a pixel lie together."""
-    model = model.to(device)
-    if device.type == "cuda" and any(isinstance(module, nn.Conv2d) for module in model.modules()):
-        model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    return model

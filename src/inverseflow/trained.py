@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 import torch
@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from . import tiling
 from .calibration import check_probabilities
+from .engine import placed
 from .errors import InputError
 from .learning import Uncertainty
 from .methods import Method
@@ -121,9 +122,10 @@ class Trained:
 
     def to(self, device: str) -> Self:
         """The same model on another device."""
-        mean = self.mean.to(device).requires_grad_(False) if self.mean is not None else None
-        flow = self.flow.to(device).requires_grad_(False)
-        return replace(self, flow=flow, mean=mean, uncertainty=self.uncertainty.to(device))
+        for network in (self.flow, self.mean, self.uncertainty.spread, self.uncertainty.sampler):
+            if network is not None:
+                placed(network, torch.device(device)).requires_grad_(False)
+        return self
 
 
 def check_estimate(estimate: str | float) -> None:
