@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 import sys
 import time
@@ -26,15 +27,15 @@ from .report import write_report
 def apply(model: Denoiser, image: Image, path: Path, target: Path, options: Options) -> Audit | None:
     started = time.monotonic()
     target.parent.mkdir(parents=True, exist_ok=True)
-    known = model.uncertainty.spread is not None
     quantiles = check_level(options.interval) if options.interval else ()
+    std = bool(options.std or quantiles or shows_errors(model, image, options))
     tiles: dict[str, Any] = {"tile_size": options.tile_size, "tile_overlap": options.tile_overlap}
     with ExitStack() as stack:
         shape = image.shape
-        places = [stack.enter_context(imaging.scratch(shape, target.parent)) for _ in range(1 + known + len(quantiles))]
+        places = [stack.enter_context(imaging.scratch(shape, target.parent)) for _ in range(1 + std + len(quantiles))]
         with bar(path.name, enabled=options.bars) as update:
             result, *errors = imaging.denoise_image(
-                model, image, places, estimate=options.estimate, std=known, quantiles=quantiles, report=update, **tiles
+                model, image, places, estimate=options.estimate, std=std, quantiles=quantiles, report=update, **tiles
             )
         write(target, result, dtype=options.dtype, overwrite=options.force)
         written = [target]
@@ -52,7 +53,7 @@ def apply(model: Denoiser, image: Image, path: Path, target: Path, options: Opti
                 imaging.scratch(shape, target.parent) as place,
                 bar(f"{path.name} {tag}", enabled=options.bars) as update,
             ):
-                drawn = imaging.sample_image(model, image, place, options.seed + number, report=update, **tiles)
+                drawn = imaging.sample_image(model, image, place, 1000 * options.seed + number, report=update, **tiles)
                 write(wanted[tag], drawn, dtype=options.dtype, overwrite=options.force)
             written.append(wanted[tag])
         if options.page:
@@ -63,6 +64,12 @@ def apply(model: Denoiser, image: Image, path: Path, target: Path, options: Opti
             written.append(page_of(target))
     tell_written(written, model, time.monotonic() - started, options)
     return found
+
+
+def shows_errors(model: Denoiser, image: Image, options: Options) -> bool:
+    """Does the page show error bars that nobody asked for? Not if they would cost another file of scratch space."""
+    small = 4 * math.prod(image.shape) <= imaging.IN_MEMORY
+    return options.page and small and options.estimate in (None, "mean") and model.uncertainty.spread is not None
 
 
 def tell_written(written: Sequence[Path], model: Denoiser, seconds: float, options: Options) -> None:

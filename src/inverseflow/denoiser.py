@@ -88,6 +88,8 @@ class Denoiser(Trained):
         if estimate not in ESTIMATES:
             raise InputError(f"A training's estimate must be mean or flow, not {estimate!r}.")
         noise, device = as_noise(noise), choose_device(device)
+        if samples and (estimate != "mean" or isinstance(noise, Simulator)):
+            raise InputError("Draws need the estimate mean and a noise, not a deterministic transformation.")
         images, layout = read_samples(x1, axes)
         check_against_noise(images, noise)
         scaling = scaling or Scaling.of(images)
@@ -105,7 +107,9 @@ class Denoiser(Trained):
         some, their_numbers = representative(images)
         rms = noise_rms(inner.select(their_numbers), some.to(device))
         chosen = choose_method(method)(Bridge(inner))
-        start = chosen.prepare(spec.build(seed) if isinstance(spec, NetSpec) else spec, rms)
+        start = chosen.prepare(spec.build(seed) if isinstance(spec, NetSpec) else spec, rms).to(device)
+        free = mean_is_free(chosen, start, noise, some[:1].to(device))
+        _check_rounds(rounds, free)
         identity = {"noise": noise.to_dict(), "data": scaling.fingerprint, "samples": len(images)}
         where = Path(folder) if folder else None
         stages = Stages(data, inner, spec, device, seed, where, resume, progress, identity)
@@ -113,8 +117,6 @@ class Denoiser(Trained):
         flow = stages.run("flow", "recovering", start, chosen, settings, enough)
         mean, found, nets = None, Uncertainty(), posterior_nets(images, noise, preset)
         if estimate == "mean":
-            free = mean_is_free(chosen, flow, noise, some[:1].to(device))
-            _check_rounds(rounds, free)
             mean, found = learn_posterior(
                 stages, chosen, flow, rms, nets, settings, mean_settings,
                 free_mean=free, std=std, samples=samples, rounds=rounds,
