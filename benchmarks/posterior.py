@@ -27,11 +27,12 @@ import inverseflow as ivf
 from benchmarks import datasets
 from benchmarks.common import RESULTS, write_result
 from benchmarks.features import features, frechet, patches
+from benchmarks.run import read_row
 from inverseflow.calibration import LEVELS
 from inverseflow.metrics import psnr
 
 Figures = dict[str, Any]
-NOISES = {"gaussian25": "gaussian:sigma=0.09803921568627451", "correlated": "correlated:sigma=0.09803921568627451,a=2"}
+ROWS = ("gaussian25", "correlated")
 BLENDS = (0.0, 0.25, 0.5, 0.75, 1.0)
 PATCH = 64
 
@@ -98,7 +99,7 @@ def moons(data: Path, seed: int, sigma: float = 0.3) -> Figures:
             "mean_error_over_exact": float((mean - truth).square().mean()) / exact_error,
             "predicted_error_over_exact": float(std.square().mean()) / exact_error,
             "draws_90": _share(truth, bounds[0], bounds[1]),
-            "intervals": {f"{level:g}": _share(truth, *model.interval(test, level)) for level in LEVELS},
+            "intervals": _coverage(model, test, truth),
             "seconds": model.description["seconds"],
         }
     return figures
@@ -106,8 +107,8 @@ def moons(data: Path, seed: int, sigma: float = 0.3) -> Figures:
 
 def photographs(data: Path, seed: int, preset: str = "auto", images: int = 200) -> Figures:
     figures: Figures = {}
-    for name, noise in NOISES.items():
-        task = datasets.load({"data": "photographs", "noise": noise}, data)
+    for name in ROWS:
+        task = datasets.load(read_row(name), data)
         step = max(1, 200 // images)
         model = ivf.Denoiser.train(
             task.noisy[::step], task.noise, samples=True, seed=seed, preset=preset, progress=False
@@ -130,7 +131,8 @@ def blends(model: ivf.Denoiser, noisy: Tensor, truth: Tensor) -> Figures:
     def point(pictures: Tensor) -> dict[str, float]:
         return {"psnr": _psnr(pictures, truth), "distance": frechet(features(patches(pictures, PATCH)), clean)}
 
-    found = {f"{blend:g}": point(model.denoise(noisy, estimate=blend)) for blend in BLENDS}
+    mean, flow = (model.denoise(noisy, estimate=which) for which in ("mean", "flow"))
+    found = {f"{blend:g}": point(torch.lerp(mean, flow, blend)) for blend in BLENDS}
     return {"blends": found | {"one draw": point(model.sample(noisy, 1)[0]), "noisy": point(noisy)}}
 
 
@@ -156,7 +158,7 @@ def calibration(model: ivf.Denoiser, noisy: Tensor, truth: Tensor, peak: float =
     seconds = model.description["seconds"]
     return {
         "psnr": _psnr(mean, truth, peak),
-        "coverage": {f"{level:g}": _share(truth, *model.interval(noisy, level)) for level in LEVELS},
+        "coverage": _coverage(model, noisy, truth),
         "coverage_simulated": model.description["coverage"],
         "rms_error": {"said": float(said.mean().sqrt()), "true": float(error.mean().sqrt())},
         "squared_error_by_decile": by_decile,
@@ -168,7 +170,7 @@ def calibration(model: ivf.Denoiser, noisy: Tensor, truth: Tensor, peak: float =
 
 def patches_(data: Path, seed: int, preset: str = "auto", images: int = 200, count: int = 1000) -> Figures:
     """New patches from noisy photographs, beside those of the same generator trained on the noisy ones as they are."""
-    task = datasets.load({"data": "photographs", "noise": NOISES["gaussian25"]}, data)
+    task = datasets.load(read_row("gaussian25"), data)
     assert task.clean is not None
     noisy = task.noisy[:: max(1, 200 // images)]
     test_noisy, test_clean = task.tests["bsds500"]
@@ -185,6 +187,12 @@ def patches_(data: Path, seed: int, preset: str = "auto", images: int = 200, cou
         figures[f"generated_{name}_to_noisy"] = frechet(features(drawn), features(patches(test_noisy, PATCH)))
         figures[f"seconds_{name}"] = generator.description["seconds"]
     return figures
+
+
+def _coverage(model: ivf.Denoiser, noisy: Tensor, truth: Tensor) -> dict[str, float]:
+    """The share that intervals of each level hold, all of them from one pass."""
+    bounds = model.quantiles(noisy, [p for level in LEVELS for p in ((1 - level) / 2, (1 + level) / 2)])
+    return {f"{level:g}": _share(truth, *bounds[2 * k : 2 * k + 2]) for k, level in enumerate(LEVELS)}
 
 
 def _share(truth: Tensor, low: Tensor, high: Tensor) -> float:

@@ -243,6 +243,7 @@ def test_several_rounds_repeat_the_last_stages() -> None:
     found = quick(rounds=2)
     assert list(found.description["steps"]) == ["flow", "mean", "spread", "sampler", "mean2", "spread2"]
     assert found.uncertainty.sampler is None
+    assert quick(rounds=2, std=False).uncertainty == Uncertainty()
 
 
 def test_training_without_error_bars_is_possible_and_said() -> None:

@@ -90,7 +90,7 @@ def train(
     preset: PresetOption = Preset.auto,
     estimate: EstimateOption = None,
     samples: Annotated[
-        bool, typer.Option("--samples", help="Also learn what denoise --samples needs; takes half as long again.")
+        bool, typer.Option("--samples", help="Also learn what denoise --samples needs; takes about as long again.")
     ] = False,
     generator: Annotated[
         bool, typer.Option("--generator", help="Learn to draw new clean images instead, for inverseflow generate.")

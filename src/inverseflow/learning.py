@@ -48,7 +48,17 @@ class Stages:
     identity: dict[str, Any]
     done: dict[str, Fitted] = field(default_factory=dict)
 
-    def run(self, name: str, title: str, start: nn.Module, of: Any, how: Settings, watch: Watch | None = None) -> Any:
+    def run(
+        self,
+        name: str,
+        title: str,
+        start: nn.Module,
+        of: Any,
+        how: Settings,
+        watch: Watch | None = None,
+        *,
+        record: bool = True,
+    ) -> Any:
         """Train `start` by the loss of `of`; the trained network."""
         self.done[name] = fit(
             start,
@@ -61,7 +71,7 @@ class Stages:
             resume=self.resume,
             identity=self.identity,
             watch=watch,
-            phase=phase_of(of, self.net, self.noise),
+            phase=phase_of(of, self.net, self.noise) if record else None,
             progress=self.progress,
             title=title,
         )
@@ -102,10 +112,11 @@ def learn_posterior(
         pairs = Pairs(recover, stages.noise)
         if not free_mean:
             start = copy.deepcopy(flow if mean is None else mean).requires_grad_(True)
-            mean = stages.run(f"mean{again}", "posterior mean", start, PosteriorMean(pairs), second)
+            # Later rounds solve an ODE in every step, which cannot be recorded.
+            mean = stages.run(f"mean{again}", "posterior mean", start, PosteriorMean(pairs), second, record=not number)
         best = _mean_function(method, stages.fast(flow if mean is None else mean, second), free_mean)
-        if not (std or samples) and last:
-            break
+        if last and not (std or samples):
+            return mean, Uncertainty()
         typical = _typical_error(stages, pairs, best)
         short, long = (_part(first, share) for share in (SPREAD_SHARE, SAMPLER_SHARE))
         spread = Spread(nets["spread"].build(stages.seed), rms, typical)
@@ -116,7 +127,7 @@ def learn_posterior(
             flow_of_errors = ResidualFlow(nets["sampler"].build(stages.seed), rms, typical)
             sampler = stages.run(f"sampler{again}", "sampler", flow_of_errors, PosteriorFlow(pairs, estimate), long)
             found.sampler = sampler if samples else None
-            recover = _by_sampler(method, sampler, estimate)
+            recover = _by_sampler(stages.noise, sampler, estimate)
     return mean, found
 
 
@@ -145,13 +156,10 @@ def _with_spread(mean: Callable[[Tensor], Tensor], spread: nn.Module) -> Estimat
     return estimate
 
 
-def _by_sampler(method: Any, sampler: Any, estimate: Estimate) -> Recover:
+def _by_sampler(noise: Noise, sampler: Any, estimate: Estimate) -> Recover:
     @torch.no_grad()
     def recover(x1: Tensor, generator: torch.Generator | None) -> Tensor:
-        drawn = draw_from(sampler, x1, *estimate(x1), normal_like(x1, generator))
-        project = getattr(getattr(method, "process", None), "project", lambda x: x)
-        clean: Tensor = project(drawn)
-        return clean
+        return noise.project(draw_from(sampler, x1, *estimate(x1), normal_like(x1, generator)))
 
     return recover
 
