@@ -19,8 +19,8 @@ def load(part: str) -> dict[str, Any]:
 
 
 def measured() -> list[str]:
-    rows = [*_exact(), *_photographs(), *_microscopy(), *_generated()]
-    return ["| what | measured | part |", "|---|---|---|", *(f"| {a} | {b} | `{c}` |" for a, b, c in rows)]
+    rows = [*_example(), *_exact(), *_photographs(), *_microscopy(), *_generated()]
+    return ["| what | measured | by |", "|---|---|---|", *(f"| {a} | {b} | `{c}` |" for a, b, c in rows)]
 
 
 def blends() -> list[str]:
@@ -30,6 +30,21 @@ def blends() -> list[str]:
     for title, key in scores.items():
         lines.append(f"| {title} | {' | '.join(format(point[key], '.2f') for point in points.values())} |")
     return lines if points else []
+
+
+def _example() -> list[tuple[str, str, str]]:
+    """The picture of the page."""
+    found: dict[str, Any] = json.loads((RESULTS / "uncertainty.json").read_text())
+    said, true = found["said_rms_error"], found["true_rms_error"]
+    draws = [found[f"psnr_{key}"] for key in ("mean", "one_draw", "mean_of_8_draws")]
+    seconds = found["seconds"]
+    held = f"{said:.2f}; {true:.2f} grey levels; {100 * found['held_by_90_percent_intervals']:.1f} %"
+    cost = [100 * seconds[stage] / (seconds["flow"] + seconds["mean"]) for stage in ("spread", "sampler")]
+    return [
+        ("the photograph above: error said; true; held by 90 % intervals", held, "uncertainty"),
+        ("PSNR of the mean; of one draw; of the mean of 8 draws", _joined(draws, "dB"), "uncertainty"),
+        ("time for error bars; draws, of that for map and mean", f"{cost[0]:.0f} %; {cost[1]:.0f} %", "uncertainty"),
+    ]
 
 
 def _exact() -> list[tuple[str, str, str]]:

@@ -32,8 +32,8 @@ from conftest import ROOT
 from inverseflow import imaging, recipe
 from inverseflow.cells import denoiser as cell_denoiser
 from inverseflow.cli import app
-from inverseflow.denoiser import TILE_OVERLAP
 from inverseflow.nets import NetSpec, count_parameters
+from inverseflow.trained import TILE_OVERLAP
 
 DOCS = ROOT / "docs"
 PAGES = sorted(page.name for page in DOCS.glob("*.md") if page.name != "architecture.md")
@@ -277,8 +277,10 @@ def test_figures_are_those_that_are_stored() -> None:
     for run in results["presets"]["rows"]:
         steps = f"{run['steps']['flow']} + {run['steps']['mean']}"
         assert f"| `{run['preset']}` | {run['end']} | {steps} | {run['flow']:.2f} dB | {run['mean']:.2f} dB |" in text
-    from benchmarks import cells_table
+    from benchmarks import cells_table, posterior_table
 
+    for line in (*posterior_table.measured(), *posterior_table.blends()):
+        assert line in page_text("uncertainty.md")
     for line in (*cells_table.by_set(), *cells_table.by_simulation()):
         assert line in page_text("cells.md")
     many = results["many_cells"]
