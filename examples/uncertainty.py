@@ -1,6 +1,8 @@
 """What is known of one photograph: the mean, its error bars, and other photographs that the noisy one could come from.
 
     python examples/uncertainty.py --output out/uncertainty
+
+Learns from the noisy photograph alone; some minutes on two CPU cores.
 """
 
 from __future__ import annotations
