@@ -25,11 +25,15 @@ def measured() -> list[str]:
 
 def blends() -> list[str]:
     points = load("photographs").get("gaussian25", {}).get("blends", {})
-    scores = {"PSNR, dB": "psnr", "Fréchet distance to clean images": "distance"}
+    if not points:
+        return []
+    noisy = points["noisy"]["distance"]
+    rows = {
+        "PSNR, dB": [f"{point['psnr']:.2f}" for point in points.values()],
+        "distance to clean images": [f"{100 * point['distance'] / noisy:.1f} %" for point in points.values()],
+    }
     lines = [f"| estimate | {' | '.join(points)} |", "|---" * (1 + len(points)) + "|"]
-    for title, key in scores.items():
-        lines.append(f"| {title} | {' | '.join(format(point[key], '.2f') for point in points.values())} |")
-    return lines if points else []
+    return lines + [f"| {title} | {' | '.join(values)} |" for title, values in rows.items()]
 
 
 def _example() -> list[tuple[str, str, str]]:
