@@ -25,7 +25,7 @@ def test_python_examples_run(number: int, tmp_path: Path) -> None:
         "import inverseflow as ivf\n"
         "short = ivf.Settings(steps=3, batch_size=2)\n"
         "import inverseflow.denoiser as denoiser\n"
-        "denoiser.default_settings = lambda *_: (short, short)\n"
+        "denoiser.default_settings = lambda *_, **__: (short, short)\n"
     )
     script = tmp_path / "example.py"
     script.write_text(quick + snippets("python")[number])
