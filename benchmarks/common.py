@@ -15,6 +15,15 @@ import torch
 import inverseflow
 
 RESULTS = Path(__file__).parent / "results"
+FMD = (
+    "Confocal_BPAE_B",
+    "Confocal_BPAE_G",
+    "Confocal_BPAE_R",
+    "TwoPhoton_MICE",
+    "WideField_BPAE_G",
+    "WideField_BPAE_R",
+)
+"""Samples of real microscopy that are in the data, four captures each."""
 
 
 def conditions() -> dict[str, Any]:

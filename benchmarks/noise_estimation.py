@@ -25,7 +25,7 @@ import torch
 from skimage.io import imread
 from skimage.restoration import estimate_sigma
 
-from benchmarks.common import RESULTS, write_result
+from benchmarks.common import FMD, RESULTS, write_result
 from inverseflow.estimate import NoiseEstimate, estimate_noise
 from inverseflow.noise import (
     Clip,
@@ -50,14 +50,6 @@ CASES: dict[str, tuple[Noise, str]] = {
     "clipped 8-bit gaussian 25": (Gaussian(25 / 255).then(Clip(0.0, 1.0)).then(Quantise(1 / 255)), "gaussian"),
     "correlated a=2": (CorrelatedGaussian.cosine(25 / 255, 2.0), "correlated"),
 }
-SAMPLES = (
-    "Confocal_BPAE_B",
-    "Confocal_BPAE_G",
-    "Confocal_BPAE_R",
-    "TwoPhoton_MICE",
-    "WideField_BPAE_G",
-    "WideField_BPAE_R",
-)
 Curve = Callable[[np.ndarray], np.ndarray]
 
 
@@ -218,7 +210,7 @@ def main() -> None:
     for name in arguments.cases:
         figures[name] = photograph_case(name, clean, arguments.seed)
         print(name, figures[name], flush=True)
-    figures["FMD"] = {sample: fmd_case(arguments.data, sample) for sample in SAMPLES}
+    figures["FMD"] = {sample: fmd_case(arguments.data, sample) for sample in FMD}
     for sample, row in figures["FMD"].items():
         print(sample, row, flush=True)
     figures["speed"] = speed(clean)

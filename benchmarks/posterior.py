@@ -1,13 +1,14 @@
 """Are the error bars right, the draws possible, the new samples clean? Against truth that no training has seen.
 
-    python -m benchmarks.posterior gaussian moons photographs fmd patches --data ../shared/data
+    python -m benchmarks.posterior gaussian moons gaussian25 correlated fmd patches --data ../shared/data
 
 One JSON per part, results/posterior_PART.json:
 
 gaussian          Gaussian data and noise, whose posterior is known
 moons             two moons with noise 0.3: mean, intervals and draws against the exact posterior
-photographs       BSDS500 test images, Gaussian 25 and correlated noise: coverage, error by decile, cost, the blend
-fmd               one confocal sample, Poisson-Gaussian noise measured on repeats
+gaussian25        BSDS500 test images with that noise: coverage, error by decile, cost, the blend
+correlated        the same
+fmd               the confocal samples, Poisson-Gaussian noise measured on repeats
 patches           new 64 x 64 patches, from a generator that has seen noisy photographs only
 """
 
@@ -16,6 +17,7 @@ from __future__ import annotations
 import argparse
 import math
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,16 +27,16 @@ from torch import Tensor
 
 import inverseflow as ivf
 from benchmarks import datasets
-from benchmarks.common import RESULTS, write_result
+from benchmarks.common import FMD, RESULTS, write_result
 from benchmarks.features import features, frechet, patches
 from benchmarks.run import read_row
 from inverseflow.calibration import LEVELS
 from inverseflow.metrics import psnr
 
 Figures = dict[str, Any]
-ROWS = ("gaussian25", "correlated")
 BLENDS = (0.0, 0.25, 0.5, 0.75, 1.0)
 PATCH = 64
+CONFOCAL = tuple(sample for sample in FMD if sample.startswith("Confocal"))
 
 
 def gaussian(data: Path, seed: int) -> Figures:
@@ -43,7 +45,7 @@ def gaussian(data: Path, seed: int) -> Figures:
     signal, sigma = torch.tensor([1.0, 0.5, 0.25]), 0.5
     noise = ivf.Gaussian(sigma)
     noisy, test = (
-        noise.sample(signal * torch.randn(n, 3, generator=generator), generator=generator) for n in (20_000, 4000)
+        noise.sample(signal * torch.randn(n, 3, generator=generator), generator=generator) for n in (100_000, 4000)
     )
     exact = signal * sigma / (signal.square() + sigma**2).sqrt()
     figures: Figures = {"exact_std": exact.tolist()}
@@ -105,23 +107,18 @@ def moons(data: Path, seed: int, sigma: float = 0.3) -> Figures:
     return figures
 
 
-def photographs(data: Path, seed: int, preset: str = "auto", images: int = 200) -> Figures:
-    figures: Figures = {}
-    for name in ROWS:
-        task = datasets.load(read_row(name), data)
-        step = max(1, 200 // images)
-        model = ivf.Denoiser.train(
-            task.noisy[::step], task.noise, samples=True, seed=seed, preset=preset, progress=False
-        )
-        figures[name] = calibration(model, *task.tests["bsds500"]) | blends(model, *task.tests["bsds500"])
-        few = [x[::10] for x in task.tests["bsds500"]]
-        draws = model.sample(few[0], 8)
-        figures[name] |= {
-            "psnr_of_mean": _psnr(model.denoise(few[0]), few[1]),
-            "psnr_of_one_draw": _psnr(draws[0], few[1]),
-            "psnr_of_the_mean_of_8_draws": _psnr(draws.mean(0), few[1]),
-        }
-    return figures
+def photographs(row: str, data: Path, seed: int, preset: str = "auto", images: int = 200) -> Figures:
+    task = datasets.load(read_row(row), data)
+    noisy = task.noisy[:: max(1, 200 // images)]
+    model = ivf.Denoiser.train(noisy, task.noise, samples=True, seed=seed, preset=preset, progress=False)
+    figures = calibration(model, *task.tests["bsds500"]) | blends(model, *task.tests["bsds500"])
+    few = [x[::10] for x in task.tests["bsds500"]]
+    draws = model.sample(few[0], 8)
+    return figures | {
+        "psnr_of_mean": _psnr(model.denoise(few[0]), few[1]),
+        "psnr_of_one_draw": _psnr(draws[0], few[1]),
+        "psnr_of_the_mean_of_8_draws": _psnr(draws.mean(0), few[1]),
+    }
 
 
 def blends(model: ivf.Denoiser, noisy: Tensor, truth: Tensor) -> Figures:
@@ -136,17 +133,25 @@ def blends(model: ivf.Denoiser, noisy: Tensor, truth: Tensor) -> Figures:
     return {"blends": found | {"one draw": point(model.sample(noisy, 1)[0]), "noisy": point(noisy)}}
 
 
-def fmd(data: Path, seed: int, sample: str = "Confocal_BPAE_G") -> Figures:
+def fmd(data: Path, seed: int) -> Figures:
     """The truth is the mean of fifty captures, whose brightness differs from one to the next by some per cent: no
-    error bar for noise contains that, so the truth is also made as bright as each capture.
+    error bar for noise contains that, so the truth is also made as bright as each capture. And the same noise is
+    drawn on the mean of the captures: there the truth is the truth.
     """
-    task = datasets.load({"data": "fmd", "sample": sample}, data)
-    model = ivf.Denoiser.train(task.noisy, task.noise, seed=seed, progress=False)
-    noisy, truth = task.tests["fmd"]
-    gains = [float((x * t).sum() / t.square().sum()) for x, t in zip(noisy, truth, strict=True)]
-    bright = torch.stack([gain * t for gain, t in zip(gains, truth, strict=True)])
-    found = {"sample": sample, "brightness": gains} | calibration(model, noisy, truth, peak=task.peak)
-    return found | {"against_the_truth_of_equal_brightness": calibration(model, noisy, bright, peak=task.peak)}
+    figures: Figures = {}
+    for sample in CONFOCAL:
+        task = datasets.load({"data": "fmd", "sample": sample}, data)
+        model = ivf.Denoiser.train(task.noisy, task.noise, seed=seed, progress=False)
+        noisy, truth = task.tests["fmd"]
+        gains = [float((x * t).sum() / t.square().sum()) for x, t in zip(noisy, truth, strict=True)]
+        bright = torch.stack([gain * t for gain, t in zip(gains, truth, strict=True)])
+        figures[sample] = {"brightness": gains} | calibration(model, noisy, truth, peak=task.peak)
+        figures[sample]["equal_brightness"] = calibration(model, noisy, bright, peak=task.peak)
+        clean = task.noise.project(truth)
+        drawn = task.noise.sample(clean, generator=torch.Generator().manual_seed(seed))
+        model = ivf.Denoiser.train(drawn, task.noise, seed=seed, progress=False)
+        figures[sample]["drawn_noise"] = calibration(model, drawn, clean, peak=task.peak)
+    return figures
 
 
 def calibration(model: ivf.Denoiser, noisy: Tensor, truth: Tensor, peak: float = 1.0) -> Figures:
@@ -206,7 +211,8 @@ def _psnr(result: Tensor, truth: Tensor, peak: float = 1.0) -> float:
 PARTS: dict[str, Callable[..., Figures]] = {
     "gaussian": gaussian,
     "moons": moons,
-    "photographs": photographs,
+    "gaussian25": partial(photographs, "gaussian25"),
+    "correlated": partial(photographs, "correlated"),
     "fmd": fmd,
     "patches": patches_,
 }
@@ -217,12 +223,12 @@ def main() -> None:
     parser.add_argument("parts", nargs="+", choices=PARTS)
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
     parser.add_argument("--results", type=Path, default=RESULTS)
-    parser.add_argument("--preset", default="auto", help="for photographs and patches")
+    parser.add_argument("--preset", default="auto", help="for photographs")
     parser.add_argument("--images", type=int, default=200, help="noisy photographs to learn from")
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     for part in arguments.parts:
-        large = part in ("photographs", "patches")
+        large = part in ("gaussian25", "correlated", "patches")
         more = {"preset": arguments.preset, "images": arguments.images} if large else {}
         figures = PARTS[part](arguments.data, arguments.seed, **more)
         write_result(arguments.results / f"posterior_{part}.json", figures)

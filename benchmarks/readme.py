@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from benchmarks.common import FMD
 from benchmarks.table import read_tables
 
 RESULTS = Path(__file__).parent / "results"
@@ -61,16 +62,6 @@ def microscopy() -> list[str]:
         known = [f"{rows[name]['psnr']:.2f}" for name in ("input", "blur (oracle)")]
         lines.append(f"| {' | '.join([sample, *known, *shown])} | {rows['ours']['seconds']:.0f} |")
     return lines
-
-
-FMD = (
-    "Confocal_BPAE_B",
-    "Confocal_BPAE_G",
-    "Confocal_BPAE_R",
-    "TwoPhoton_MICE",
-    "WideField_BPAE_G",
-    "WideField_BPAE_R",
-)
 
 
 def captures() -> list[str]:

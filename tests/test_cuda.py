@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
 import inverseflow as ivf
-from inverseflow.methods import Batch, InverseConsistency, Moment
+from inverseflow.methods import Batch, FlowMatching, InverseConsistency, Moment
+from inverseflow.nets.wrappers import ResidualFlow, Spread, Velocity
 from inverseflow.noise import FunctionNoise, Noise, Scaled
 from inverseflow.patches import Patches, allowed_operations
-from inverseflow.posterior import Pairs, PosteriorMean, by_map
+from inverseflow.posterior import TO_NORMAL, Pairs, PosteriorFlow, PosteriorMean, PosteriorSpread, by_map
 from inverseflow.process import Bridge
 from inverseflow.replay import Phase, can_replay
 
@@ -73,6 +76,38 @@ def test_replayed_steps_are_the_ordinary_steps(noise: Noise) -> None:
     replayed, ordinary = trained(chosen.phase), trained(None)
     for name, values in ordinary.items():
         assert torch.allclose(replayed[name], values, atol=2e-3), name
+
+
+def test_replayed_steps_of_what_is_learned_from_pairs() -> None:
+    noise = ivf.Gaussian(0.3).to("cuda")
+    chosen = InverseConsistency(Bridge(noise))
+    kind: dict[str, Any] = {"channels": 2, "widths": (8, 16), "blocks": 1}
+    images = [torch.rand(2, 24, 24, generator=torch.Generator().manual_seed(k)) for k in range(4)]
+    frozen = chosen.prepare(ivf.NetSpec("UNet", **kind).build(), 0.3).cuda()
+    pairs = Pairs(by_map(chosen, frozen), noise)
+
+    def mean(x1: torch.Tensor) -> torch.Tensor:
+        return chosen.denoise(frozen, x1)
+
+    parts = {
+        "spread": (
+            PosteriorSpread(pairs, mean),
+            lambda: Spread(ivf.NetSpec("UNet", **kind, given=1).build(), 0.3, 0.2),
+        ),
+        "sampler": (
+            PosteriorFlow(pairs, lambda x1: (mean(x1), 0.2 + 0 * x1)),
+            lambda: ResidualFlow(ivf.NetSpec("UNet", **kind, given=3).build(), 0.3, 0.2),
+        ),
+        "generator": (FlowMatching(TO_NORMAL), lambda: Velocity(ivf.NetSpec("UNet", **kind).build(), 0.15)),
+    }
+    for name, (part, start) in parts.items():
+        found = []
+        for phase in (part.phase, None):
+            data, settings = Patches(images, 16), ivf.Settings(steps=40, batch_size=4, precision="32-true")
+            fitted = ivf.fit(start(), part.loss, data, settings, phase=phase, device="cuda", progress=False)
+            found.append(fitted.model.state_dict())
+        for key, values in found[1].items():
+            assert torch.allclose(found[0][key], values, atol=2e-3), (name, key)
 
 
 @pytest.mark.parametrize("compiled", [False, True])

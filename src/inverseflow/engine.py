@@ -53,3 +53,12 @@ def fast_matmul(cuda: bool) -> Iterator[None]:
         yield
     finally:
         torch.set_float32_matmul_precision(before)
+
+
+@contextmanager
+def half_precision(device: torch.device, ours: bool) -> Iterator[None]:
+    """For evaluation on a GPU: float16 in the layers of a network of ours, whose normalised values stay small; at
+    twice the speed it changes the result by a few thousandths of the noise.
+    """
+    with torch.autocast("cuda", torch.float16, enabled=ours and device.type == "cuda"):
+        yield

@@ -23,6 +23,7 @@ from .noise import Gaussian, Noise
 from .patches import Patches, Rows, allowed_operations
 from .posterior import TO_NORMAL
 from .recipe import PRESETS, TABLE, choose_preset, default_net
+from .replay import phase_of
 from .samples import Scaling, read_samples
 from .settings import Settings
 from .tensors import normal_like
@@ -98,6 +99,7 @@ class Generator:
             data,
             settings or _settings(images, preset),
             folder=where and where / "generator",
+            phase=phase_of(chosen, spec, Gaussian(1.0)),
             title="generator",
             **common,
         )

@@ -109,23 +109,26 @@ def learn_posterior(
     for number in range(rounds):
         last = number == rounds - 1
         again = f"{number + 1}" if number else ""
+        # An ODE in a step, of a flow or of later rounds, waits for the device; a method with phases has none.
+        record = not number and hasattr(method, "phase")
         pairs = Pairs(recover, stages.noise)
         if not free_mean:
             start = copy.deepcopy(flow if mean is None else mean).requires_grad_(True)
-            # Later rounds solve an ODE in every step, which cannot be recorded.
-            mean = stages.run(f"mean{again}", "posterior mean", start, PosteriorMean(pairs), second, record=not number)
+            mean = stages.run(f"mean{again}", "posterior mean", start, PosteriorMean(pairs), second, record=record)
         best = _mean_function(method, stages.fast(flow if mean is None else mean, second), free_mean)
         if last and not (std or samples):
             return mean, Uncertainty()
         typical = _typical_error(stages, pairs, best)
         short, long = (_part(first, share) for share in (SPREAD_SHARE, SAMPLER_SHARE))
         spread = Spread(nets["spread"].build(stages.seed), rms, typical)
-        spread = stages.run(f"spread{again}", "error bars", spread, PosteriorSpread(pairs, best), short)
+        spread = stages.run(f"spread{again}", "error bars", spread, PosteriorSpread(pairs, best), short, record=record)
         found = Uncertainty(spread, _calibrate(stages, pairs, best, spread))
         if samples or not last:
-            estimate = _with_spread(best, spread)
+            estimate = _with_spread(best, stages.fast(spread, second))
             flow_of_errors = ResidualFlow(nets["sampler"].build(stages.seed), rms, typical)
-            sampler = stages.run(f"sampler{again}", "sampler", flow_of_errors, PosteriorFlow(pairs, estimate), long)
+            sampler = stages.run(
+                f"sampler{again}", "sampler", flow_of_errors, PosteriorFlow(pairs, estimate), long, record=record
+            )
             found.sampler = sampler if samples else None
             recover = _by_sampler(stages.noise, sampler, estimate)
     return mean, found
@@ -147,7 +150,7 @@ def _mean_function(method: Method, net: Any, free: bool) -> Callable[[Tensor], T
     return mean
 
 
-def _with_spread(mean: Callable[[Tensor], Tensor], spread: nn.Module) -> Estimate:
+def _with_spread(mean: Callable[[Tensor], Tensor], spread: Field) -> Estimate:
     @torch.no_grad()
     def estimate(x1: Tensor) -> tuple[Tensor, Tensor]:
         centre = mean(x1)

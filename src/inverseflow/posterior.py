@@ -50,8 +50,15 @@ def by_map(method: Method, frozen: Field) -> Recover:
     return lambda x1, _: method.denoise(cast(nn.Module, frozen), x1)
 
 
+class OfPairs:
+    """The same loss from the beginning of a training to its end, so that one recorded step stands for all."""
+
+    def phase(self, progress: float) -> int:
+        return 0
+
+
 @dataclass(frozen=True)
-class PosteriorMean:
+class PosteriorMean(OfPairs):
     """Regress x0_hat from fresh noise on it. The network is a copy of the map, used at t = 1 only."""
 
     pairs: Pairs
@@ -60,12 +67,9 @@ class PosteriorMean:
         x0, x1 = self.pairs.draw(batch, moment.generator)
         return posterior_mean_loss(lambda x: model(x, ones(x)), x0, x1)
 
-    def phase(self, progress: float) -> int:
-        return 0  # the same loss from the beginning to the end
-
 
 @dataclass(frozen=True)
-class PosteriorSpread:
+class PosteriorSpread(OfPairs):
     """log s + (x0 - mean)^2 / 2 s^2: its minimum is s^2 = E[(x0 - mean)^2 | x1]."""
 
     pairs: Pairs
@@ -80,7 +84,7 @@ class PosteriorSpread:
 
 
 @dataclass(frozen=True)
-class PosteriorFlow:
+class PosteriorFlow(OfPairs):
     """Flow matching from a standard normal to e = (x0 - mean) / std, by a network that is shown x1, mean and std."""
 
     pairs: Pairs

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from . import tiling
 from .calibration import check_probabilities
-from .engine import placed
+from .engine import half_precision, placed
 from .errors import InputError
 from .learning import Uncertainty
 from .methods import Method
@@ -51,25 +51,37 @@ class Trained:
         check_probabilities(quantiles)
         if (std or quantiles) and self.uncertainty.spread is None:
             raise InputError("This model has no error bars; train it with std=True (or --std) and the estimate mean.")
-        device = next(self.flow.parameters()).device
-        return lambda x1: self._denoise_batch(x1.to(device), estimate, std, quantiles).cpu()
+
+        def denoise(x1: Tensor) -> Tensor:
+            with half_precision(self.device, self._ours):
+                return self._denoise_batch(x1.to(self.device), estimate, std, quantiles).cpu()
+
+        return denoise
 
     def sampler(self) -> Callable[[Tensor], Tensor]:
         """(B, 2 C, *S), noisy data and a standard normal -> (B, C, *S), a draw of the clean data."""
         sampler, spread = self.uncertainty.sampler, self.uncertainty.spread
         if sampler is None or spread is None:
             raise InputError("This model cannot draw samples; train it with samples=True (or --samples).")
-        device = next(self.flow.parameters()).device
 
         @torch.no_grad()
         def draw(both: Tensor) -> Tensor:
-            x1, z = both.to(device).float().chunk(2, dim=1)
+            x1, z = both.to(self.device).float().chunk(2, dim=1)
             y1 = self.scaling.apply(x1)
-            mean = self._mean(y1)
-            drawn = draw_from(sampler, y1, mean, spread(y1, mean), z)  # type: ignore[arg-type]
+            with half_precision(self.device, self._ours):
+                mean = self._mean(y1)
+                drawn = draw_from(sampler, y1, mean, spread(y1, mean), z)  # type: ignore[arg-type]
             return self.scaling.undo(self._project(drawn)).cpu()
 
         return draw
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.flow.parameters()).device
+
+    @property
+    def _ours(self) -> bool:
+        return bool(self.description["net"]["kind"] != "custom")
 
     @property
     def multiple(self) -> int:
@@ -82,7 +94,7 @@ class Trained:
         """The tile of an image of this shape, how many go through the network together, and how far they overlap."""
         net = getattr(self.flow, "net", None)
         features = getattr(net, "features_per_pixel", 64) * (self.channels if getattr(net, "separate", False) else 1)
-        pixels = tiling.pixels_at_once(next(self.flow.parameters()).device, features)
+        pixels = tiling.pixels_at_once(self.device, features)
         return tiling.choose_tile(shape, pixels, self.multiple, tile_size, overlap)
 
     @torch.no_grad()

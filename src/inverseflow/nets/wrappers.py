@@ -13,32 +13,33 @@ from torch import Tensor, nn
 from ..tensors import expand, ones
 
 
-class Velocity(nn.Module):
-    """v(x, t) = rms F(x, t rms)."""
+class Wrapper(nn.Module):
+    """A network with the numbers that give its input and output their units; a saved model keeps them."""
 
     noise_rms: Tensor
+    t_min: Tensor
+    typical: Tensor
 
-    def __init__(self, net: nn.Module, noise_rms: float) -> None:
+    def __init__(self, net: nn.Module, noise_rms: float, **numbers: float) -> None:
         super().__init__()
         self.net = net
-        self.register_buffer("noise_rms", torch.tensor(noise_rms))
+        for name, number in {"noise_rms": noise_rms, **numbers}.items():
+            self.register_buffer(name, torch.tensor(number))
+
+
+class Velocity(Wrapper):
+    """v(x, t) = rms F(x, t rms)."""
 
     def forward(self, x: Tensor, t: Tensor) -> Tensor:
         output: Tensor = self.noise_rms * self.net(x, t * self.noise_rms)
         return output
 
 
-class Consistency(nn.Module):
+class Consistency(Wrapper):
     """c(x, t) = x - rms (t - t_min) F(x, t rms): c(x, t_min) = x holds bit for bit."""
 
-    noise_rms: Tensor
-    t_min: Tensor
-
     def __init__(self, net: nn.Module, noise_rms: float, t_min: float) -> None:
-        super().__init__()
-        self.net = net
-        self.register_buffer("noise_rms", torch.tensor(noise_rms))
-        self.register_buffer("t_min", torch.tensor(t_min))
+        super().__init__(net, noise_rms, t_min=t_min)
 
     def forward(self, x: Tensor, t: Tensor) -> Tensor:
         step = expand(t - self.t_min, x)
@@ -46,17 +47,11 @@ class Consistency(nn.Module):
         return output
 
 
-class Spread(nn.Module):
+class Spread(Wrapper):
     """s(x1, mean) = typical exp F: the standard deviation of x0 around its mean, for every value."""
 
-    noise_rms: Tensor
-    typical: Tensor
-
     def __init__(self, net: nn.Module, noise_rms: float, typical: float) -> None:
-        super().__init__()
-        self.net = net
-        self.register_buffer("noise_rms", torch.tensor(noise_rms))
-        self.register_buffer("typical", torch.tensor(typical))
+        super().__init__(net, noise_rms, typical=typical)
 
     def forward(self, x1: Tensor, mean: Tensor) -> Tensor:
         shown = torch.cat([mean, (x1 - mean) / self.noise_rms], dim=1)
@@ -64,17 +59,11 @@ class Spread(nn.Module):
         return output
 
 
-class ResidualFlow(nn.Module):
+class ResidualFlow(Wrapper):
     """The velocity of e = (x0 - mean) / std on its way from a standard normal, given x1."""
 
-    noise_rms: Tensor
-    typical: Tensor
-
     def __init__(self, net: nn.Module, noise_rms: float, typical: float) -> None:
-        super().__init__()
-        self.net = net
-        self.register_buffer("noise_rms", torch.tensor(noise_rms))
-        self.register_buffer("typical", torch.tensor(typical))
+        super().__init__(net, noise_rms, typical=typical)
 
     def forward(self, e: Tensor, t: Tensor, x1: Tensor, mean: Tensor, std: Tensor) -> Tensor:
         shown = [e, mean, (x1 - mean) / self.noise_rms, (std / self.typical).log()]
