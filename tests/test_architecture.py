@@ -17,7 +17,7 @@ from inverseflow.metrics import energy_distance, psnr, rmse
 SOURCE = Path(__file__).parent.parent / "src" / "inverseflow"
 LAYERS = [
     {"errors"},
-    {"tensors", "report"},
+    {"tensors", "report", "team"},
     {
         "noise",
         "nets",

@@ -5,6 +5,7 @@ from .audit import Audit as Audit
 from .audit import audit as audit
 from .denoiser import Denoiser as Denoiser
 from .denoiser import denoise as denoise
+from .engine import distribute as distribute
 from .errors import FileError as FileError
 from .errors import InputError as InputError
 from .errors import InverseflowError as InverseflowError
@@ -46,6 +47,7 @@ from .process import AffineGaussian as AffineGaussian
 from .process import Bridge as Bridge
 from .process import Simulated as Simulated
 from .settings import Settings as Settings
+from .team import current_team as current_team
 from .times import GrowingGrid as GrowingGrid
 from .train import fit as fit
 

@@ -69,6 +69,14 @@ Dim = Annotated[
 Seed = Annotated[int, typer.Option(help="The same seed gives the same result on a CPU.")]
 MaxTime = Annotated[str | None, typer.Option(help="At most this long in training: 90s, 10m, 2h.")]
 Steps = Annotated[int | None, typer.Option(min=1, help="Training steps; those of the mean follow.")]
+Devices = Annotated[
+    int, typer.Option(min=1, help="GPUs of this machine, or processes on its CPU, that train together.")
+]
+Nodes = Annotated[int, typer.Option(min=1, help="Machines that train together, each started by srun or torchrun.")]
+Strategy = Annotated[str, typer.Option(help="How they share the work: ddp, each its part of every batch.")]
+Accumulate = Annotated[
+    int, typer.Option(min=1, help="Parts in which a batch goes through the network, to save memory.")
+]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on with an interrupted training.")]
 TileSize = Annotated[int | None, typer.Option(min=8, help="Side of the tiles in pixels; by default by the memory.")]
 TileOverlap = Annotated[int, typer.Option(min=0, help="Pixels that neighbouring tiles share.")]

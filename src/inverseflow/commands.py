@@ -6,6 +6,7 @@ import json
 import shutil
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from .auditing import audit_result, exit_code
 from .axes import Layout
 from .calibration import check_level
 from .denoiser import Denoiser
-from .engine import choose_device
+from .engine import choose_device, distribute
 from .errors import FileError, InputError, UsageError
 from .finding import noise_of
 from .generator import Generator
@@ -49,21 +50,20 @@ def show_info(files: Sequence[str], axes: str | None, *, as_json: bool) -> int:
 def train_model(options: Options) -> int:
     target = options.output or Path("model.safetensors")
     refuse_existing([target], force=options.force)
+    team = distribute(options.devices, options.nodes, options.strategy, options.device)
+    options = options if team.leads else replace(options, quiet=True, json=False)
     paths = expand_paths(options.files)
     images = [open_image(path, options) for path in paths]
     noise = noise_of(options, images)
     if options.dry_run:
         return plan(options, paths, [target], images, noise, None)
-    model = learn_generator(options, images, noise, target) if options.generator else None
-    told: dict[str, Any] = {"model": str(target), "files": [str(path) for path in paths]}
-    if model is not None:
-        model.save(target, overwrite=options.force)
-        told |= model.description
-    else:
-        denoiser = learn(options, images, noise, target)
-        denoiser.save(target, overwrite=options.force)
-        told |= describe.training(denoiser)
+    learned: Denoiser | Generator = (learn_generator if options.generator else learn)(options, images, noise, target)
+    if not team.leads:
+        return 0
+    learned.save(target, overwrite=options.force)
     forget(target)
+    told: dict[str, Any] = {"model": str(target), "files": [str(path) for path in paths]}
+    told |= describe.training(learned) if isinstance(learned, Denoiser) else learned.description
     options.say(f"Wrote {target}, learned from {len(paths)} file{'s'[: len(paths) > 1]}.")
     return options.finish(told)
 
@@ -126,6 +126,7 @@ def learn(options: Options, images: Sequence[Image], noise: Noise, target: Path)
         samples=bool(options.samples),
         max_seconds=seconds_of(options.max_time),
         max_steps=options.steps,
+        accumulate=options.accumulate,
     )
 
 

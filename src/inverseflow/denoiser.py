@@ -62,6 +62,7 @@ class Denoiser(Trained):
         preset: str = "auto",
         max_seconds: float | None = None,
         max_steps: int | None = None,
+        accumulate: int = 1,
         patch_size: int | None = None,
         augment: bool = True,
         scaling: Scaling | None = None,
@@ -78,7 +79,8 @@ class Denoiser(Trained):
         method    "icm" (default), "ifm", or a function that makes a Method from the bridge of the (scaled) noise
         net       a NetSpec, or any module called as net(x, t); by default an MLP or a U-Net that fits the device
         settings  steps or seconds, learning rate, ... of the first stage; mean_settings of the posterior mean
-        preset    "fast", "balanced", "best": network and settings where none are given (at most max_seconds, max_steps)
+        preset    "fast", "balanced", "best": network and settings where none are given (at most max_seconds, max_steps;
+                  batches go through the network in `accumulate` parts)
         estimate  "mean" also trains the second stage; "flow" stops after the paper's map
         std       also learn error bars; samples: also learn to draw other possible truths
         rounds    2 and more learn mean and error bars again from draws of the one before, as the EM algorithm does
@@ -100,7 +102,7 @@ class Denoiser(Trained):
         std = std and estimate == "mean" and not isinstance(noise, Simulator)
         more = rounds * (SPREAD_SHARE * std + SAMPLER_SHARE * (samples or rounds > 1)) + (rounds - 1)
         settings, mean_settings = default_settings(
-            settings, mean_settings, images, preset, max_seconds, max_steps, more=more
+            settings, mean_settings, images, preset, max_seconds, max_steps, more=more, accumulate=accumulate
         )
         spec = net or default_net(images, noise, preset)
         inner = scaling.carry(noise).to(device)

@@ -1,26 +1,57 @@
-"""Where to compute: the device, the precision, and Lightning Fabric on top of them."""
+"""Where to compute: the device, the precision, how many processes, and Lightning Fabric on top of them."""
 
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from lightning.fabric import Fabric
 from torch import nn
 
 from .errors import InputError
+from .team import Team, current_team
+
+STRATEGIES = ("ddp",)
+_processes: dict[str, Any] = {"devices": 1}
+"""What Fabric is told of the processes. One for the whole process, as is the group that torch.distributed makes."""
+
+
+def distribute(devices: int = 1, nodes: int = 1, strategy: str = "ddp", device: str = "auto") -> Team:
+    """Train in several processes from here on, one for each device: `devices` on each of `nodes` machines.
+
+    Call it once, first of all. A script started as usual is started again for each further device; under torchrun or
+    srun the processes are there already.
+    """
+    if devices < 1 or nodes < 1:
+        raise InputError(f"A training needs at least one device on one machine, not {devices} on {nodes}.")
+    if strategy not in STRATEGIES:
+        raise InputError(
+            f"The strategy must be {' or '.join(STRATEGIES)}, not {strategy!r}: networks of this size fit on every "
+            "device, so that only the batch is shared."
+        )
+    if "TORCHELASTIC_RUN_ID" in os.environ:  # torchrun has counted
+        devices, nodes = int(os.environ["LOCAL_WORLD_SIZE"]), int(os.environ["GROUP_WORLD_SIZE"])
+    gpus = torch.cuda.device_count()
+    if choose_device(device) == "cuda" and devices > gpus:
+        raise InputError(f"{devices} devices were asked for, but this machine has {gpus} GPU{'s'[: gpus > 1]}.")
+    if devices * nodes > 1:
+        _processes.update(devices=devices, num_nodes=nodes, strategy=strategy)
+        launch(device)
+    return current_team()
 
 
 def launch(device: str = "auto", precision: str = "auto") -> Fabric:
-    """The engine on one device; "auto" takes a GPU where there is one, and bf16 on CUDA."""
+    """The engine; "auto" takes a GPU where there is one, and bf16 on CUDA."""
     for name in ("lightning.fabric", "lightning.pytorch", "lightning_utilities"):  # "Using bfloat16": no news to a user
         logging.getLogger(name).setLevel(logging.WARNING)
     chosen = choose_device(device)
     if precision == "auto":
         precision = "bf16-mixed" if chosen == "cuda" else "32-true"
-    fabric = Fabric(accelerator=chosen, devices=1, precision=precision)  # type: ignore[arg-type]
+    fabric = Fabric(accelerator=chosen, precision=precision, **_processes)  # type: ignore[arg-type]
     fabric.launch()
     return fabric
 

@@ -39,6 +39,10 @@ class Options:
     seed: int = 0
     max_time: str | None = None
     steps: int | None = None
+    devices: int = 1
+    nodes: int = 1
+    strategy: str = "ddp"
+    accumulate: int = 1
     resume: bool = False
     tile_size: int | None = None
     tile_overlap: int = TILE_OVERLAP

@@ -21,11 +21,16 @@ Operation = tuple[tuple[int, ...], tuple[bool, ...]]
 """A permutation of the spatial axes, then which of them are flipped."""
 
 
+WHOLE = slice(None)
+
+
 class Data(Protocol):
+    """draw(size, generator, part) draws a batch of this size and returns a part of it."""
+
     @property
     def values_per_sample(self) -> int: ...
     def to(self, device: torch.device) -> Data: ...
-    def draw(self, size: int, generator: torch.Generator) -> Batch: ...
+    def draw(self, size: int, generator: torch.Generator, part: slice = WHOLE) -> Batch: ...
     def __len__(self) -> int: ...
 
 
@@ -45,8 +50,8 @@ class Rows:
     def to(self, device: torch.device) -> Rows:
         return Rows(self.x.to(device))
 
-    def draw(self, size: int, generator: torch.Generator) -> Batch:
-        index = torch.randint(len(self.x), (size,), generator=generator).to(self.x.device, non_blocking=True)
+    def draw(self, size: int, generator: torch.Generator, part: slice = WHOLE) -> Batch:
+        index = torch.randint(len(self.x), (size,), generator=generator)[part].to(self.x.device, non_blocking=True)
         return Batch(self.x[index], index)
 
 
@@ -88,10 +93,10 @@ class Patches:
         moved.values = self.values.to(device)
         return moved
 
-    def draw(self, size: int, generator: torch.Generator) -> Batch:
-        index = torch.multinomial(self.share, size, replacement=True, generator=generator)
-        places = torch.rand(size, len(self.size), generator=generator, dtype=torch.float64)
-        operation = torch.randint(len(self.flips), (size,), generator=generator)
+    def draw(self, size: int, generator: torch.Generator, part: slice = WHOLE) -> Batch:
+        index = torch.multinomial(self.share, size, replacement=True, generator=generator)[part]
+        places = torch.rand(size, len(self.size), generator=generator, dtype=torch.float64)[part]
+        operation = torch.randint(len(self.flips), (size,), generator=generator)[part]
 
         first = self.first[index] + ((places * self.freedom[index]).long() * self.strides[index, 1:]).sum(1)
         strides, flips = self.strides[index, 1:].gather(1, self.permutations[operation]), self.flips[operation]

@@ -89,6 +89,7 @@ def default_settings(
     seconds: float | None = None,
     steps: int | None = None,
     more: float = 0.0,
+    accumulate: int = 1,
 ) -> tuple[Settings, Settings]:
     """Settings of the two stages. Without them, `seconds` ends all stages together, of which further ones take `more`
     of the first one's time; `steps` are those of the first.
@@ -98,7 +99,8 @@ def default_settings(
         first = TABLE if samples[0].ndim == 1 else PRESETS[preset]
         if samples[0].ndim == 4:
             first = replace(first, batch_size=max(1, first.batch_size // 4))
-        first = replace(first, seconds=seconds / (1 + share + more) if seconds else None, steps=steps or first.steps)
+        seconds = seconds / (1 + share + more) if seconds else None
+        first = replace(first, seconds=seconds, steps=steps or first.steps, accumulate=accumulate)
     if second is None:
         part = max(1, int(share * first.steps)) if first.steps else None
         second = replace(first, steps=part, seconds=share * first.seconds if first.seconds else None)

@@ -16,7 +16,8 @@ class Settings:
 
     steps: int | None = 1000
     seconds: float | None = None
-    batch_size: int = 8
+    batch_size: int = 8  # of a step, over all processes
+    accumulate: int = 1  # parts in which a process goes through its batch, where memory holds no more
     lr: float = 1e-3
     schedule: str = "cosine"  # or "constant", or "step": half of lr in the second half
     warmup: float = 0.02  # part of the training over which lr rises from 0
@@ -32,7 +33,7 @@ class Settings:
     def __post_init__(self) -> None:
         if self.steps is None and self.seconds is None:
             raise InputError("Training needs a budget: give steps or seconds.")
-        for name in ("steps", "seconds", "batch_size", "lr"):
+        for name in ("steps", "seconds", "batch_size", "accumulate", "lr"):
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise InputError(f"{name} must be greater than 0, not {value}.")

@@ -13,7 +13,9 @@ from torch import nn
 from .checkpoint import flatten_optimizer, prefixed, read_tensors, restore_optimizer, under, write_tensors
 from .errors import ModelFileError
 from .settings import Settings
+from .team import Team
 
+OTHER_NOISE = 1_000_003  # apart are the seeds of the processes of a team
 CHECKPOINT = "checkpoint.safetensors"
 LOOKS, PATIENCE, FALL, HURRY = 20, 5, 0.03, 0.25
 """Looks at the figure in a whole training; how many of them without a fall of 3 % end it; and how fast it then ends."""
@@ -32,22 +34,30 @@ class State:
         folder: Path | None,
         settings: Settings,
         identity: dict[str, Any] | None,
+        team: Team,
     ) -> None:
         self.model, self.average, self.optimizer = model, average, optimizer
-        self.folder, self.settings = folder, settings
-        self.host = torch.Generator().manual_seed(seed)
-        self.noise = torch.Generator(device).manual_seed(seed + 1)
+        self.folder, self.settings, self.team, self.device, self.seed = folder, settings, team, device, seed
+        self.host = torch.Generator().manual_seed(seed)  # all draw the same crops, of which each reads its own
+        self.noise = torch.Generator(device).manual_seed(seed + 1 + OTHER_NOISE * team.rank)
         self.step = 0
+        self._agreed = 0.0
         self.looks: list[float] = []
         self.hurried: tuple[int, float] | None = None  # from this step and this part of the schedule on
-        self.started = self.saved = time.monotonic()
-        unimportant = ("seconds", "log_every", "checkpoint_seconds", "checkpoint_steps")
+        self.started, self.saved = time.monotonic(), 0.0
+        unimportant = ("seconds", "log_every", "checkpoint_seconds", "checkpoint_steps", "accumulate")
         self.identity = {k: v for k, v in asdict(settings).items() if k not in unimportant} | {"seed": seed}
         self.identity |= identity or {}
 
     @property
     def elapsed(self) -> float:
-        return time.monotonic() - self.started
+        """Seconds of training; in a team by the leader's clock, read where all of them read it."""
+        return self._agreed if self.team.size > 1 else time.monotonic() - self.started
+
+    @property
+    def meets(self) -> bool:
+        """Is this a step after which the team speaks with each other?"""
+        return self.team.size == 1 or self.settings.seconds is not None or self.step % self.settings.log_every == 0
 
     @property
     def progress(self) -> float:
@@ -72,28 +82,31 @@ class State:
         self.step += 1
         keep = min(self.settings.ema, (1 + self.step) / (10 + self.step))
         torch._foreach_lerp_(list(self.average.parameters()), list(self.model.parameters()), 1 - keep)
+        if self.team.size > 1 and self.meets:
+            self._agreed = self.team.agree(time.monotonic() - self.started, self.device)
 
     def is_save_due(self) -> bool:
         if self.settings.checkpoint_steps:
             return self.step % self.settings.checkpoint_steps == 0
-        return self.folder is not None and time.monotonic() - self.saved > self.settings.checkpoint_seconds
+        return self.folder is not None and self.elapsed - self.saved > self.settings.checkpoint_seconds
 
     def save(self) -> None:
         for mine, theirs in zip(self.average.buffers(), self.model.buffers(), strict=True):
             mine.copy_(theirs)
-        if not self.folder:
+        self.saved = self.elapsed
+        noises = self.team.gather(self.noise.get_state(), self.device)
+        if not self.folder or not self.team.leads:
             return
         tensors = {
             **prefixed("model.", self.model.state_dict()),
             **prefixed("average.", self.average.state_dict()),
             **prefixed("optimizer.", flatten_optimizer(self.optimizer)),
             "generator.host": self.host.get_state(),
-            "generator.noise": self.noise.get_state(),
+            **{f"generator.noise.{rank}": state for rank, state in enumerate(noises)},
         }
         header = {"kind": "checkpoint", "step": self.step, "elapsed": self.elapsed, "settings": self.identity}
         header |= {"looks": self.looks, "hurried": self.hurried}
         write_tensors(self.folder / CHECKPOINT, tensors, header)
-        self.saved = time.monotonic()
 
     def open(self, resume: bool) -> None:
         """Make the folder; go on from its checkpoint if asked to, and never write over one."""
@@ -107,6 +120,7 @@ class State:
             )
         if path.exists():
             self._load(path)
+        self.team.wait()  # nobody writes before all have looked
 
     def _load(self, path: Path) -> None:
         tensors, header = read_tensors(path, "checkpoint")
@@ -121,7 +135,11 @@ class State:
             self.average.load_state_dict(under("average.", tensors))
             restore_optimizer(self.optimizer, under("optimizer.", tensors))
             self.host.set_state(tensors["generator.host"])
-            self.noise.set_state(tensors["generator.noise"])
+            mine = tensors.get(f"generator.noise.{self.team.rank}")
+            if mine is None:  # there are more processes than before
+                self.noise.manual_seed(self.seed + 1 + OTHER_NOISE * self.team.rank + int(header["step"]))
+            else:
+                self.noise.set_state(mine)
         except (RuntimeError, KeyError, ValueError) as error:
             raise ModelFileError(
                 f"{path} does not fit this network; it belongs to another run, so use another folder."
@@ -130,3 +148,4 @@ class State:
         self.looks, hurried = header.get("looks", []), header.get("hurried")
         self.hurried = (int(hurried[0]), float(hurried[1])) if hurried else None
         self.started = time.monotonic() - float(header["elapsed"])
+        self._agreed = self.saved = float(header["elapsed"])

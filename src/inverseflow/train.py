@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -28,6 +29,7 @@ from .patches import Data
 from .replay import Phase, Replay, own_stream
 from .settings import Settings
 from .state import State
+from .team import current_team
 
 Loss = Callable[[nn.Module, Batch, Moment], Tensor]
 Watch = Callable[[Field], float]
@@ -73,38 +75,40 @@ def fit(
     model = placed(model, fabric.device)
     average = copy.deepcopy(model).requires_grad_(False)
     optimizer = _optimizer(model, settings, cuda)
-    run = State(model, average, optimizer, fabric.device, seed, Path(folder) if folder else None, settings, identity)
+    team = current_team()
+    mine = team.share(settings.batch_size)
+    where = Path(folder) if folder else None
+    run = State(model, average, optimizer, fabric.device, seed, where, settings, identity, team)
     wrapped, optimizer = fabric.setup(_compiled(model, settings, data, cuda), optimizer)
     run.open(resume)
     data = data.to(fabric.device)
-    log = MetricsLog(run.folder, run.step, run.elapsed)
-    bar = ProgressBar(title, settings.steps, settings.seconds, enabled=progress)
+    log = MetricsLog(run.folder if team.leads else None, run.step, run.elapsed)
+    bar = ProgressBar(title, settings.steps, settings.seconds, enabled=progress and team.leads)
     total = torch.zeros((), device=fabric.device)
     steps, bad_step = torch.tensor([run.step, -1], device=fabric.device)
 
     averaged = _in_precision(average, fabric)
 
     def step(batch: Batch, done: float) -> None:
-        value = loss(wrapped, batch, Moment(done, run.noise, averaged)).mean()
         optimizer.zero_grad()
-        fabric.backward(value)
+        value = _backward(fabric, wrapped, loss, batch, Moment(done, run.noise, averaged), settings.accumulate)
         if settings.clip:
             fabric.clip_gradients(wrapped, optimizer, max_norm=settings.clip, error_if_nonfinite=False)
         optimizer.step()
-        total.add_(value.detach())
+        total.add_(value)
         steps.add_(1)
         # Noted on the device; read, which waits for it, only before something is logged or kept.
         bad_step.copy_(torch.where((bad_step < 0) & ~torch.isfinite(value), steps, bad_step))
 
-    take = Replay(step, phase, run.noise) if cuda and phase else step
+    take = Replay(step, phase, run.noise) if cuda and phase and team.size == 1 else step
     with log, bar, fast_matmul(cuda), own_stream(cuda), held_back() as interrupted:
         while (done := run.progress) < 1:
             rate = settings.rate(done)
             _set_rate(optimizer, rate)
-            take(data.draw(settings.batch_size, run.host), done)
+            take(data.draw(settings.batch_size, run.host, mine), done)
             run.advance()
             if watch and run.is_look_due():
-                run.look(watch(averaged))
+                run.look(team.agree(watch(averaged), fabric.device))
             over = run.progress >= 1
             due = over or run.is_save_due()
             if over or due or run.step % settings.log_every == 0:
@@ -113,11 +117,25 @@ def fit(
                 speed, mean = log.add(run.step, run.elapsed, float(total), rate)
                 bar.update(run.step, run.elapsed, mean, speed)
                 total.zero_()
-            if due or interrupted():
+            stop = run.meets and bool(team.agree(interrupted(), fabric.device))
+            if due or stop:
                 run.save()
-            if interrupted():
+            if stop:
                 raise KeyboardInterrupt
     return Fitted(average, log.rows, run.step, run.elapsed)
+
+
+def _backward(fabric: Fabric, model: Any, loss: Loss, batch: Batch, moment: Moment, parts: int) -> Tensor:
+    """The gradient of the mean loss, part by part of the batch; a team adds up its gradients with the last one."""
+    value, done = torch.zeros((), device=fabric.device), 0
+    for x, origin in zip(batch.x.chunk(parts), batch.origin.chunk(parts), strict=True):
+        more = done + len(x) < len(batch.x)
+        with fabric.no_backward_sync(model) if more and fabric.world_size > 1 else nullcontext():
+            one = loss(model, Batch(x, origin), moment).mean() * (len(x) / len(batch.x))
+            fabric.backward(one)
+        value += one.detach()
+        done += len(x)
+    return value
 
 
 def as_function(model: nn.Module, settings: Settings, data: Data, device: str) -> Field:

@@ -1,0 +1,81 @@
+"""What each process of tests/test_team.py does: python team_member.py OUT TASK, alone or under torchrun."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+import inverseflow as ivf
+from inverseflow.engine import distribute, launch
+from inverseflow.methods import Batch, InverseConsistency, Moment
+from inverseflow.patches import Patches, allowed_operations
+from inverseflow.process import Bridge
+from inverseflow.tensors import ones, sample_mean
+from inverseflow.train import _backward
+
+BATCH = 8
+NOISE = ivf.Gaussian(0.3)
+
+
+def data() -> Patches:
+    images = [torch.rand(1, 24, 28, generator=torch.Generator().manual_seed(k)) for k in range(4)]
+    return Patches(images, 16, allowed_operations(NOISE, 2))
+
+
+def network() -> nn.Module:
+    torch.manual_seed(0)
+    net = ivf.NetSpec("UNet", widths=(8, 16), blocks=1).build(0)
+    for parameter in net.parameters():  # a network that starts at zero has hardly any gradient
+        nn.init.normal_(parameter, std=0.1)
+    return InverseConsistency(Bridge(NOISE)).prepare(net, 0.3)
+
+
+def exact_loss(model: nn.Module, batch: Batch, moment: Moment) -> Tensor:
+    """Nothing in it is random, so that it is the same in any number of processes."""
+    return sample_mean((model(batch.x, ones(batch.x)) - 0.5 * batch.x).square())
+
+
+def gradient(out: Path, accumulate: int) -> None:
+    fabric, team, model = launch("cpu"), ivf.current_team(), network()
+    wrapped, _ = fabric.setup(model, torch.optim.SGD(model.parameters(), 0.1))
+    host = torch.Generator().manual_seed(3)
+    batch = data().draw(BATCH, host, team.share(BATCH))
+    _backward(fabric, wrapped, exact_loss, batch, Moment(0.0, torch.Generator(), wrapped), accumulate)
+    found = {name: parameter.grad for name, parameter in model.named_parameters()}
+    torch.save({"gradient": found, "x": batch.x}, out / f"gradient_{team.size}_{team.rank}.pt")
+
+
+def train(out: Path, first: int | None, folder: Path | None = None, exact: bool = True) -> None:
+    """50 steps; with `first` the process is killed after that many."""
+    seen: list[Tensor] = []
+    method, team = InverseConsistency(Bridge(NOISE)), ivf.current_team()
+
+    def loss(model: nn.Module, batch: Batch, moment: Moment) -> Tensor:
+        seen.append(batch.x)
+        if first and len(seen) > first:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return exact_loss(model, batch, moment) if exact else method.loss(model, batch, moment)
+
+    settings = ivf.Settings(steps=50, batch_size=BATCH, checkpoint_steps=5, log_every=10)
+    fitted = ivf.fit(
+        network(), loss, data(), settings, device="cpu", folder=folder, resume=folder is not None, progress=False
+    )
+    noise = NOISE.sample(torch.zeros(4), generator=torch.Generator().manual_seed(0))
+    torch.save({"weights": fitted.model.state_dict(), "x": seen, "noise": noise}, out / f"{team.size}_{team.rank}.pt")
+
+
+if __name__ == "__main__":
+    place, task, *more = sys.argv[1:]
+    torch.set_num_threads(1)
+    distribute(device="cpu")
+    if task == "gradient":
+        gradient(Path(place), int(more[0]))
+    elif task == "killed":
+        train(Path(place), int(more[0]), Path(place) / "run")
+    else:
+        train(Path(place), None, Path(place) / "run" if task == "resumed" else None, exact=task != "icm")

@@ -1,0 +1,110 @@
+"""Real processes that train one model: the same gradient as one process, and a checkpoint that any number can go on
+with.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tifffile
+import torch
+
+import inverseflow as ivf
+from inverseflow.team import Team
+
+MEMBER = Path(__file__).with_name("team_member.py")
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+
+
+def members(count: int, *arguments: Any, killed: bool = False) -> None:
+    start = TORCHRUN if count == 2 else [sys.executable]
+    done = subprocess.run(
+        [*start, MEMBER, *map(str, arguments)], capture_output=True, text=True, timeout=300, check=False
+    )
+    assert (done.returncode != 0) == killed, done.stderr[-2000:]
+
+
+def load(path: Path) -> dict[str, Any]:
+    found: dict[str, Any] = torch.load(path)
+    return found
+
+
+def differ(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> float:
+    assert a.keys() == b.keys()
+    return max(float((a[name] - b[name]).abs().max()) for name in a)
+
+
+def test_two_processes_have_the_gradient_of_one(tmp_path) -> None:
+    members(1, tmp_path, "gradient", 1)
+    members(2, tmp_path, "gradient", 2)  # and each goes through its half in two parts
+    alone = load(tmp_path / "gradient_1_0.pt")
+    both = [load(tmp_path / f"gradient_2_{rank}.pt") for rank in (0, 1)]
+    assert torch.equal(torch.cat([one["x"] for one in both]), alone["x"])
+    size = max(float(g.abs().max()) for g in alone["gradient"].values())
+    assert size > 1e-3
+    for one in both:
+        assert differ(one["gradient"], alone["gradient"]) < 1e-6
+
+
+def test_two_processes_arrive_where_one_does_and_any_number_goes_on(tmp_path) -> None:
+    members(1, tmp_path, "whole")
+    members(2, tmp_path, "whole")
+    alone, first, second = (load(tmp_path / name) for name in ("1_0.pt", "2_0.pt", "2_1.pt"))
+    assert differ(first["weights"], second["weights"]) == 0
+    assert differ(first["weights"], alone["weights"]) < 1e-5
+    assert len(alone["x"]) == 50
+
+    for name in ("1_0.pt", "2_0.pt", "2_1.pt"):
+        (tmp_path / name).unlink()
+    members(2, tmp_path, "killed", 17, killed=True)  # the checkpoint is that of step 15
+    members(1, tmp_path, "killed", 12, killed=True)  # goes on to step 27: that of step 25
+    members(2, tmp_path, "resumed")
+    found = load(tmp_path / "2_0.pt")
+    assert len(found["x"]) == 25
+    assert differ(found["weights"], alone["weights"]) < 1e-5
+
+
+def test_processes_see_other_crops_and_other_noise(tmp_path) -> None:
+    members(2, tmp_path, "icm")
+    first, second = (load(tmp_path / f"2_{rank}.pt") for rank in (0, 1))
+    assert all(not torch.equal(a, b) for a, b in zip(first["x"], second["x"], strict=True))
+    assert differ(first["weights"], second["weights"]) == 0
+
+
+def test_the_command_trains_with_two_processes(tmp_path) -> None:
+    rng = np.random.default_rng(0)
+    clean = np.kron(rng.uniform(50, 200, (12, 12)), np.ones((8, 8)))
+    tifffile.imwrite(tmp_path / "noisy.tif", (clean + rng.normal(0, 20, clean.shape)).astype(np.float32))
+    command = [
+        sys.executable,
+        "-m",
+        "inverseflow",
+        "train",
+        "noisy.tif",
+        "--noise",
+        "gaussian:sigma=20",
+        "--axes",
+        "YX",
+    ]
+    command += ["--device", "cpu", "--steps", "60", "--devices", "2", "--accumulate", "2", "-o", "m.safetensors"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.count("Wrote m.safetensors") == 1  # only the leader talks
+    assert [path.name for path in tmp_path.iterdir() if "model" in path.name or path.is_dir()] == []
+    noisy = tifffile.imread(tmp_path / "noisy.tif")
+    result = ivf.Denoiser.load(tmp_path / "m.safetensors", device="cpu").denoise(noisy, axes="YX")
+    assert np.square(result - clean).mean() < 0.6 * np.square(noisy - clean).mean()
+
+
+def test_batches_that_cannot_be_shared_and_devices_that_are_not_there() -> None:
+    with pytest.raises(ivf.InputError, match="batch of 9 cannot be shared equally by 2"):
+        Team(0, 2).share(9)
+    with pytest.raises(ivf.InputError, match="at least one device"):
+        ivf.distribute(0)
+    with pytest.raises(ivf.InputError, match="must be ddp, not 'fsdp'"):
+        ivf.distribute(2, strategy="fsdp")
