@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -33,6 +34,7 @@ class Preset(StrEnum):
 Files = Annotated[
     list[str], typer.Argument(help="Image files, folders of images, or quoted patterns like 'day1/*.tif'.")
 ]
+ModelFile = Annotated[Path, typer.Option("--output", "-o", help="The model file to write.")]
 Noise = Annotated[
     list[str] | None,
     typer.Option(
@@ -78,6 +80,8 @@ Accumulate = Annotated[
     int, typer.Option(min=1, help="Parts in which a batch goes through the network, to save memory.")
 ]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on with an interrupted training.")]
+Workers = Annotated[int, typer.Option(min=0, help="Processes of this machine that denoise together, into OME-Zarr.")]
+Scheduler = Annotated[str | None, typer.Option(help="A Dask cluster that does it instead, e.g. tcp://host:8786.")]
 TileSize = Annotated[int | None, typer.Option(min=8, help="Side of the tiles in pixels; by default by the memory.")]
 TileOverlap = Annotated[int, typer.Option(min=0, help="Pixels that neighbouring tiles share.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace results that exist.")]

@@ -26,6 +26,7 @@ from .arguments import (
     Interval,
     Json,
     MaxTime,
+    ModelFile,
     Nodes,
     Noise,
     Preset,
@@ -34,12 +35,14 @@ from .arguments import (
     Repeats,
     Resume,
     Samples,
+    Scheduler,
     Seed,
     Std,
     Steps,
     Strategy,
     TileOverlap,
     TileSize,
+    Workers,
     plain_options,
     run,
 )
@@ -83,9 +86,7 @@ def info(files: Files, axes: Axes = None, json: Json = False) -> None:
 @app.command()
 def train(
     files: Files,
-    output: Annotated[Path, typer.Option("--output", "-o", help="The model file to write.")] = Path(
-        "model.safetensors"
-    ),
+    output: ModelFile = Path("model.safetensors"),
     noise: Noise = None,
     repeats: Repeats = None,
     axes: Axes = None,
@@ -149,6 +150,8 @@ def denoise(
     max_time: MaxTime = None,
     steps: Steps = None,
     resume: Resume = False,
+    workers: Workers = 0,
+    scheduler: Scheduler = None,
     tile_size: TileSize = None,
     tile_overlap: TileOverlap = 64,
     page: Annotated[bool, typer.Option("--page/--no-page", help="Write the HTML page beside the result.")] = True,

@@ -16,6 +16,7 @@ from . import describe, imaging
 from .applying import apply, asked_for, check_model, command_line
 from .auditing import audit_result, exit_code
 from .axes import Layout
+from .blockwise import apply_in_blocks, in_blocks, kept_model
 from .calibration import check_level
 from .denoiser import Denoiser
 from .engine import choose_device, distribute
@@ -85,10 +86,12 @@ def denoise_files(options: Options) -> int:
         return plan(options, paths, [*targets, *pages, *beside], images, noise, model)
     if model is not None:
         check_model(options, model)
+    blockwise = [in_blocks(image, target, options) for image, target in zip(images, targets, strict=True)]
     if model is None:
-        model = learn(options, images, noise, targets[0])
+        model = kept_model(targets[0], options) or learn(options, images, noise, targets[0])
     audits = [
-        apply(model, image, path, target, options) for path, image, target in zip(paths, images, targets, strict=True)
+        (apply_in_blocks if cut else apply)(model, image, path, target, options)
+        for path, image, target, cut in zip(paths, images, targets, blockwise, strict=True)
     ]
     forget(targets[0])
     options.finish(

@@ -76,21 +76,21 @@ def select_channels(image: Image, channels: Sequence[int]) -> Image:
     if "C" not in image.axes:
         return image
     names = tuple(image.channel_names[channel] for channel in channels) if image.channel_names else ()
-    return image.replace(_Chosen(image.data, image.axes.index("C"), channels), channel_names=names)
+    return image.replace(Chosen(image.data, image.axes.index("C"), channels), channel_names=names)
 
 
-class _Chosen(LazyArray):
+class Chosen(LazyArray):
     """An array of which only some places along one axis are there."""
 
     def __init__(self, data: Any, axis: int, chosen: Sequence[int]) -> None:
-        self._data, self._axis, self._chosen = data, axis, list(chosen)
-        self.shape = (*data.shape[:axis], len(self._chosen), *data.shape[axis + 1 :])
+        self._data, self._axis, self.chosen = data, axis, list(chosen)
+        self.shape = (*data.shape[:axis], len(self.chosen), *data.shape[axis + 1 :])
         self.dtype = data.dtype
 
     def read_box(self, start: tuple[int, ...], stop: tuple[int, ...]) -> np.ndarray[Any, Any]:
         box = [slice(a, b) for a, b in zip(start, stop, strict=True)]
         before, after = box[: self._axis], box[self._axis + 1 :]
-        chosen = self._chosen[box[self._axis]]
+        chosen = self.chosen[box[self._axis]]
         return np.stack([np.asarray(self._data[(*before, place, *after)]) for place in chosen], axis=self._axis)
 
 
@@ -227,15 +227,8 @@ def _apply(
     report: Report | None,
 ) -> None:
     """`function` on every sample, band by band. With a seed it is also shown standard normal values."""
-    spatial = Layout(model.axes, ()).spatial
-    if any(letter not in image.axes for letter in spatial):
-        raise InputError(f"This model denoises {spatial}, but the image has the axes {image.axes}; train one for it.")
-    samples = Samples(image, spatial)
-    if samples.channels != model.channels:
-        raise InputError(
-            f"This model was trained on {model.channels} channels, but the image has {samples.channels}; "
-            "choose with --channels, or train a model for it."
-        )
+    samples = samples_for(model, image)
+    spatial = samples.spatial
     tile, batch, overlap = model.tile(samples.shape, tile_size, tile_overlap)
     order = [spatial.index(letter) for letter in image.axes if letter in spatial]
     whole = [slice(0, n) for n in samples.shape]
@@ -256,6 +249,20 @@ def _apply(
                     target[samples.where(index, (rows, *whole[1:]), channel)] = plane.transpose(order)
             if report:
                 report((number + rows.stop / samples.shape[0]) / len(samples))
+
+
+def samples_for(model: Denoiser, image: Image) -> Samples:
+    """The samples of an image as a model sees them, if it can."""
+    spatial = Layout(model.axes, ()).spatial
+    if any(letter not in image.axes for letter in spatial):
+        raise InputError(f"This model denoises {spatial}, but the image has the axes {image.axes}; train one for it.")
+    samples = Samples(image, spatial)
+    if samples.channels != model.channels:
+        raise InputError(
+            f"This model was trained on {model.channels} channels, but the image has {samples.channels}; "
+            "choose with --channels, or train a model for it."
+        )
+    return samples
 
 
 def normal_field(seed: tuple[int, ...], channels: int, shape: Sequence[int], region: tuple[slice, ...]) -> Tensor:

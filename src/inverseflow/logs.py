@@ -94,18 +94,21 @@ class ProgressBar:
 
 
 @contextmanager
-def bar(title: str, *, enabled: bool) -> Iterator[Callable[[float], None]]:
-    """A bar for work other than training, told the part that is done (0 to 1); silent where there is no terminal."""
+def bar(title: str, *, enabled: bool) -> Iterator[Callable[..., None]]:
+    """A bar for work other than training, told the part that is done (0 to 1), and in words if you like; silent where
+    there is no terminal.
+    """
     console = Console(stderr=True)
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
         TextColumn("{task.percentage:>3.0f} %"),
+        TextColumn("{task.fields[note]}"),
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=console, disable=not (enabled and console.is_terminal)) as progress:
-        task = progress.add_task(title, total=1.0)
-        yield lambda part: progress.update(task, completed=part)
+        task = progress.add_task(title, total=1.0, note="")
+        yield lambda part, note="": progress.update(task, completed=part, note=note)
 
 
 def _read_rows(path: Path) -> list[dict[str, float]]:

@@ -44,6 +44,8 @@ class Options:
     strategy: str = "ddp"
     accumulate: int = 1
     resume: bool = False
+    workers: int = 0
+    scheduler: str | None = None
     tile_size: int | None = None
     tile_overlap: int = TILE_OVERLAP
     page: bool = True

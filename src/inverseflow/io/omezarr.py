@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import warnings
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -116,40 +117,91 @@ def _multiscale(path: Path, raw: Any, version: str) -> tuple[tuple[list[float], 
 
 
 def write(path: Path, image: Image, dtype: Any, name: str) -> None:
+    store = create(path, image, dtype, name)
+    window = (np.inf, -np.inf)
+    for level, array in enumerate(store.levels):
+        for box in grid(array.shape, store.unit(level)):
+            if level:
+                store.halve(level, box)
+            else:
+                window = widest(window, store.fill(_source(image, store.order, box), box))
+    store.describe(image, window)
+
+
+@dataclass(frozen=True)
+class Store:
+    """An image that is being written: the arrays of its levels, with the axes `order`. Boxes of whole units of an array
+    may be written in any order and by several processes.
+    """
+
+    group: Any
+    order: str
+
+    @property
+    def levels(self) -> list[Any]:
+        return [self.group[str(level)] for level in range(sum(1 for _ in self.group.array_keys()))]
+
+    def unit(self, level: int) -> tuple[int, ...]:
+        """What is written at once: a shard, or a chunk."""
+        array = self.group[str(level)]
+        return tuple(array.shards or array.chunks)
+
+    def fill(self, block: Array, box: tuple[slice, ...]) -> tuple[float, float]:
+        """Write a part of level 0; its least and largest value as they are stored."""
+        array = self.group["0"]
+        stored = cast(block, np.dtype(array.dtype))
+        array[box] = stored
+        return float(stored.min()), float(stored.max())
+
+    def halve(self, level: int, box: tuple[slice, ...]) -> None:
+        """Write a part of a level from the one before."""
+        array = self.group[str(level)]
+        array[box] = cast(_halved(self.group[str(level - 1)], box), np.dtype(array.dtype))
+
+    def describe(self, image: Image, window: tuple[float, float]) -> None:
+        """The metadata, last of all: without them it is no image."""
+        version = _version(image)
+        attributes = _attributes(image, self.order, len(self.levels), version, list(window))
+        self.group.attrs.update({"ome": attributes} if version == "0.5" else attributes)
+
+
+def create(path: Path, image: Image, dtype: Any, name: str) -> Store:
+    """Empty arrays for an image of this shape and kind."""
     zarr = _zarr()
     order = "".join(letter for letter in "TCZYX" if letter in image.axes)
     if len(order) < image.ndim or not set("YX") <= set(order):
         raise FileError(f"{name} cannot hold axes {image.axes}: OME-Zarr has T, C, Z, Y and X; write a .npy file.")
-    stored = target_dtype(image, dtype)
-    version = str(image.metadata.get("version", "0.5"))
+    stored, version = target_dtype(image, dtype), _version(image)
     group = zarr.create_group(path, zarr_format=2 if version == "0.4" else 3)
     shape = tuple(image.shape[image.axes.index(letter)] for letter in order)
-    levels = max(int(image.metadata.get("levels", 1)), 1)
     chunks, shards = _chunks(image, order, shape, stored)
-    window = [np.inf, -np.inf]
-    previous: Any = None
-    for level in range(levels):
-        if previous is not None:
+    for level in range(max(int(image.metadata.get("levels", 1)), 1)):
+        if level:
             shape = (*shape[:-2], -(-shape[-2] // 2), -(-shape[-1] // 2))
-        array = _create(group, str(level), order, shape, chunks, shards, stored, version)
-        for box in _grid(shape, shards or chunks):
-            block = _source(image, order, box) if previous is None else _halved(previous, box)
-            block = cast(block, stored)
-            array[box] = block
-            if previous is None:
-                window = [min(window[0], float(block.min())), max(window[1], float(block.max()))]
-        previous = array
-    attributes = _attributes(image, order, levels, version, window)
-    group.attrs.update({"ome": attributes} if version == "0.5" else attributes)
+        _create(group, str(level), order, shape, chunks, shards, stored, version)
+    return Store(group, order)
 
 
-def _create(group: Any, name: str, order: str, shape: Any, chunks: Any, shards: Any, dtype: Any, version: str) -> Any:
+def reopen(path: Path, order: str) -> Store:
+    return Store(_zarr().open_group(path, mode="r+"), order)
+
+
+def widest(a: tuple[float, float], b: tuple[float, float]) -> tuple[float, float]:
+    return min(a[0], b[0]), max(a[1], b[1])
+
+
+def _version(image: Image) -> str:
+    return str(image.metadata.get("version", "0.5"))
+
+
+def _create(group: Any, name: str, order: str, shape: Any, chunks: Any, shards: Any, dtype: Any, version: str) -> None:
     fitting = tuple(min(c, n) for c, n in zip(chunks, shape, strict=True))
     if version == "0.4":
         encoding = {"name": "v2", "separator": "/"}
-        return group.create_array(name, shape=shape, chunks=fitting, dtype=dtype, chunk_key_encoding=encoding)
+        group.create_array(name, shape=shape, chunks=fitting, dtype=dtype, chunk_key_encoding=encoding)
+        return
     names = [letter.lower() for letter in order]
-    return group.create_array(
+    group.create_array(
         name, shape=shape, chunks=chunks if shards else fitting, shards=shards, dtype=dtype, dimension_names=names
     )
 
@@ -164,7 +216,7 @@ def _chunks(image: Image, order: str, shape: Any, dtype: np.dtype[Any]) -> tuple
     return tuple(kept.get("chunks") or default), tuple(shards) if shards else None
 
 
-def _grid(shape: tuple[int, ...], block: tuple[int, ...]) -> Iterator[tuple[slice, ...]]:
+def grid(shape: tuple[int, ...], block: tuple[int, ...]) -> Iterator[tuple[slice, ...]]:
     counts = [-(-n // b) for n, b in zip(shape, block, strict=True)]
     for index in np.ndindex(*counts):
         yield tuple(slice(i * b, min((i + 1) * b, n)) for i, b, n in zip(index, block, shape, strict=True))

@@ -1,0 +1,164 @@
+"""A trained model applied to an image file block by block, alone or by a cluster; see `blocks`."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from . import blocks, cluster, describe
+from .applying import asked_for, command_line, tell_written
+from .audit import Audit
+from .auditing import audit_result
+from .calibration import check_level
+from .denoiser import Denoiser
+from .errors import UsageError
+from .imaging import samples_for
+from .io import Image, read, suffix_of
+from .io.whole import whole_or_absent
+from .logs import bar
+from .options import Options
+from .outputs import further, page_of
+from .report import write_report
+
+ASKED = "asked.json"
+OF_TRAINING = (
+    "files",
+    "noise",
+    "repeats",
+    "axes",
+    "channels",
+    "dim",
+    "preset",
+    "estimate",
+    "seed",
+    "steps",
+    "max_time",
+)
+
+
+def in_blocks(image: Image, target: Path, options: Options) -> bool:
+    """From OME-Zarr to OME-Zarr, or by several workers. Draws need all of an image's rows, so they go another way."""
+    zarr, many = suffix_of(target) in (".zarr", ".ome.zarr"), bool(options.workers or options.scheduler)
+    if many and not zarr:
+        raise UsageError(f"Several workers write OME-Zarr, not {target.name}; name the output with -o out.ome.zarr.")
+    if many and options.samples:
+        raise UsageError("Samples are drawn by one process; leave --workers and --scheduler out.")
+    return zarr and not options.samples and (many or image.kind == "ome-zarr")
+
+
+def folder_of(target: Path) -> Path:
+    """Where a run keeps its blocks until all are there."""
+    return target.with_name(f".{target.name}.blocks")
+
+
+def kept_model(target: Path, options: Options) -> Denoiser | None:
+    """The model of a run of the same command that was stopped after its training."""
+    folder = folder_of(target)
+    asked = folder / ASKED
+    if options.model or not asked.exists() or json.loads(asked.read_text()) != _asked(options):
+        return None
+    options.say(f"Going on with the run that was stopped: its model is in {folder}.")
+    return Denoiser.load(folder / blocks.MODEL, device=options.device)
+
+
+def _asked(options: Options) -> dict[str, Any]:
+    return {name: getattr(options, name) for name in OF_TRAINING}
+
+
+def apply_in_blocks(model: Denoiser, image: Image, path: Path, target: Path, options: Options) -> Audit | None:
+    started = time.monotonic()
+    quantiles = check_level(options.interval) if options.interval else ()
+    wanted = further(target, asked_for(options))
+    std = options.std or bool(quantiles)
+    names = ["image", *["std"] * std, *["low", "high"][: len(quantiles)]]
+    dtypes = {name: options.dtype if name == "image" else None for name in names}
+    folder = folder_of(target)
+    folder.mkdir(parents=True, exist_ok=True)
+    job = blocks.Job(
+        folder=str(folder.resolve()),
+        source=str(path.resolve()),
+        axes=image.axes,
+        channels=blocks.chosen_channels(image),
+        model=str(options.model.resolve() if options.model else _keep(model, folder, options)),
+        order="".join(letter for letter in "TCZYX" if letter in image.axes),
+        outputs=tuple(names),
+        estimate=options.estimate,
+        std=std,
+        quantiles=tuple(quantiles),
+        tile_size=options.tile_size,
+        overlap=options.tile_overlap,
+        device=options.device,
+    )
+    samples = samples_for(model, image)
+    blocks.begin(job, image, dtypes, force=options.force)
+    try:
+        _work(job, blocks.blocks(job, samples.spatial), path.name, options)
+    except KeyboardInterrupt:
+        options.say(f"What is done stays in {folder}; the same command goes on with the rest.")
+        raise
+    blocks.finish(job, image, dtypes)
+    found = None
+    if options.audit:
+        found = audit_result(image, image.replace(read(folder / "image").data), model, options)
+        if wanted and found is not None and found.verdict == "fail" and not options.force:
+            options.say("The audit failed, so no error bars are written; --force writes them all the same.")
+            wanted = {}
+    written = []
+    for name, where in {"image": target, **wanted}.items():
+        with whole_or_absent(where, overwrite=options.force) as temporary:
+            os.replace(folder / name, temporary)
+        written.append(where)
+    if options.page:
+        error = image.replace(read(wanted["std"]).data) if "std" in wanted else None
+        result = image.replace(read(target).data)
+        page = describe.report(path.name, image, result, model, command_line(), found, std=error)
+        write_report(page_of(target), page, overwrite=options.force)
+        written.append(page_of(target))
+    shutil.rmtree(folder)
+    tell_written(written, model, time.monotonic() - started, options)
+    return found
+
+
+def _keep(model: Denoiser, folder: Path, options: Options) -> Path:
+    """The model where workers find it, and what it was made for."""
+    place, asked = (folder / blocks.MODEL).resolve(), folder / ASKED
+    if not asked.exists() or json.loads(asked.read_text()) != _asked(options):
+        model.save(place, overwrite=True)
+        asked.write_text(json.dumps(_asked(options)))
+    return place
+
+
+def _work(job: blocks.Job, levels: Sequence[Sequence[blocks.Block]], title: str, options: Options) -> None:
+    todo = [blocks.missing(job, level) for level in levels]
+    all_of_them, left = sum(map(len, levels)), sum(map(len, todo))
+    if left < all_of_them:
+        options.say(f"{all_of_them - left} of {all_of_them} blocks were done before.")
+    if not left:
+        return
+    done = all_of_them - left
+    with bar(title, enabled=options.bars) as update:
+
+        def report() -> None:
+            nonlocal done
+            done += 1
+            update(done / all_of_them, f"{done} of {all_of_them} blocks")
+
+        if not options.workers and not options.scheduler:
+            _alone(job, todo, report)
+            return
+        threads = cluster.threads_of(options.workers) if not options.scheduler else None
+        with cluster.workers(options.workers or 1, options.scheduler, options.say) as client:
+            for level in todo:
+                cluster.do_blocks(client, job, level, threads, report)
+
+
+def _alone(job: blocks.Job, todo: Sequence[Sequence[blocks.Block]], report: Callable[[], None]) -> None:
+    for level in todo:
+        for block in level:
+            blocks.do_block(job, block)
+            report()

@@ -1,0 +1,113 @@
+"""Blocks done by many processes, through Dask: on this machine, or on any cluster that has a scheduler.
+
+A worker is sent what to do, a few hundred bytes, and reads and writes the data itself.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import islice
+from typing import Any
+
+import torch
+
+from . import __version__
+from .blocks import Block, Job, do_block
+from .errors import InputError, UsageError
+
+IN_FLIGHT = 4  # blocks for each worker, so that none waits for the next one
+DEATHS = 5  # of workers in one block, after which it is the block that kills them
+
+
+@contextmanager
+def workers(count: int, scheduler: str | None, say: Callable[[str], None]) -> Iterator[Any]:
+    """A Dask client of so many processes here, or of those that a scheduler has."""
+    dask, distributed = _dask()
+    with dask.config.set({"distributed.scheduler.allowed-failures": DEATHS}):
+        if scheduler:
+            try:
+                client = distributed.Client(scheduler, timeout="10s")
+            except (OSError, ValueError, TypeError) as error:
+                raise UsageError(
+                    f"No Dask scheduler answers at {scheduler}; start one with dask scheduler, or use --workers."
+                ) from error
+            cluster = client
+        else:
+            cluster = distributed.LocalCluster(
+                n_workers=count, threads_per_worker=1, dashboard_address=":0", silence_logs=logging.CRITICAL
+            )
+            client = distributed.Client(cluster)
+        try:
+            _check_versions(client)
+            say(f"Dask shows the work at {client.dashboard_link}.")
+            yield client
+        finally:
+            client.close()
+            cluster.close()
+
+
+def _dask() -> tuple[Any, Any]:
+    try:
+        return importlib.import_module("dask"), importlib.import_module("distributed")
+    except ImportError as error:
+        raise InputError("Several workers need one more package: pip install 'inverseflow[cluster]'.") from error
+
+
+def _check_versions(client: Any) -> None:
+    try:
+        found = client.run(_version)
+    except ImportError as error:
+        raise InputError(f"A worker has no inverseflow ({error}); install inverseflow {__version__} there.") from None
+    for address, version in found.items():
+        if version != __version__:
+            raise InputError(
+                f"The worker {address} has inverseflow {version} and this is {__version__}; install the same on both."
+            )
+
+
+def _version() -> str:
+    return __version__
+
+
+def do_blocks(client: Any, job: Job, wanted: Sequence[Block], threads: int | None, report: Callable[[], None]) -> None:
+    """All of them, in any order; the blocks of workers that die are given to others."""
+    distributed = _dask()[1]
+    waiting = iter(wanted)
+    flying: dict[str, Block] = {}
+
+    def submit(block: Block) -> Any:
+        future = client.submit(_do, job, block, threads, pure=False)
+        flying[future.key] = block
+        return future
+
+    many = IN_FLIGHT * max(1, len(client.scheduler_info()["workers"]))
+    arriving = distributed.as_completed([submit(block) for block in islice(waiting, many)])
+    for future in arriving:
+        block = flying.pop(future.key)
+        if future.status == "error":
+            error = future.exception()
+            client.cancel([*arriving.futures])
+            if isinstance(error, distributed.KilledWorker):
+                raise InputError(
+                    f"{DEATHS} workers died, one after the other, at the block {block}; perhaps they lack memory: take "
+                    "a smaller --tile-size. The same command goes on with what is missing."
+                )
+            raise error
+        report()
+        for following in islice(waiting, 1):
+            arriving.add(submit(following))
+
+
+def _do(job: Job, block: Block, threads: int | None) -> None:
+    if threads and torch.get_num_threads() != threads:
+        torch.set_num_threads(threads)
+    do_block(job, block)
+
+
+def threads_of(count: int) -> int:
+    """For each of so many processes on this machine."""
+    return max(1, (os.cpu_count() or 1) // count)
