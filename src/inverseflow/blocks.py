@@ -24,6 +24,7 @@ from .denoiser import Denoiser
 from .errors import FileError
 from .imaging import Chosen, Samples, samples_for, select_channels
 from .io import Image, omezarr, read
+from .io.whole import writing
 
 SIDE = 1024  # pixels along each axis of a block of planes, or more where chunks are larger
 DEPTH = 64  # along each axis of a block of volumes, or more
@@ -69,11 +70,12 @@ def begin(job: Job, image: Image, dtypes: dict[str, str | None], *, force: bool)
                 f"{folder} holds an interrupted run that differs in {', '.join(differing)}; go on with the command "
                 "that began it, or start again with --force."
             )
-        _empty(folder)
-    (folder / NOTES).mkdir(parents=True, exist_ok=True)
-    for name, dtype in dtypes.items():
-        omezarr.create(folder / name, empty_result(image), dtype, name)
-    shown.write_text(json.dumps(wanted))
+    _empty(folder)  # a run may have been stopped in these lines
+    with writing(folder):
+        (folder / NOTES).mkdir(parents=True)
+        for name, dtype in dtypes.items():
+            omezarr.create(folder / name, empty_result(image), dtype, name)
+        shown.write_text(json.dumps(wanted))
 
 
 def empty_result(image: Image) -> Image:
@@ -87,11 +89,11 @@ def _digest(job: Job) -> str:
 
 
 def _empty(folder: Path) -> None:
-    """All but the model, which may have been made for this run."""
+    """All but the model that was made for the run."""
     for path in folder.iterdir():
         if path.is_dir():
             shutil.rmtree(path)
-        elif path.name != MODEL:
+        elif path.name == JOB:
             path.unlink()
 
 
@@ -118,17 +120,15 @@ def do_block(job: Job, block: Block) -> None:
     """Compute and write a block, then say so."""
     level, bounds = block
     box = tuple(slice(*pair) for pair in bounds)
-    windows = []
-    if level:
-        for name in job.outputs:
+    found = [] if level else _denoised(job, box)
+    with writing(Path(job.folder)):
+        windows = [job.store(name).fill(values, box) for name, values in zip(job.outputs, found, strict=not level)]
+        for name in job.outputs if level else ():
             job.store(name).halve(level, box)
-    else:
-        for name, values in zip(job.outputs, _denoised(job, box), strict=True):
-            windows.append(job.store(name).fill(values, box))
-    note = Path(job.folder) / NOTES / _name(block)
-    temporary = note.with_name(f".{note.name}.{os.getpid()}")
-    temporary.write_text(json.dumps(windows))
-    os.replace(temporary, note)
+        note = Path(job.folder) / NOTES / _name(block)
+        temporary = note.with_name(f".{note.name}.{os.getpid()}")
+        temporary.write_text(json.dumps(windows))
+        os.replace(temporary, note)
 
 
 def _name(block: Block) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import logging
 import os
+import platform
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
@@ -42,6 +43,9 @@ def workers(count: int, scheduler: str | None, say: Callable[[str], None]) -> It
             )
             client = distributed.Client(cluster)
         try:
+            if not client.scheduler_info()["workers"]:
+                say("Waiting for a worker.")
+            client.wait_for_workers(1)
             _check_versions(client)
             say(f"Dask shows the work at {client.dashboard_link}.")
             yield client
@@ -63,10 +67,12 @@ def _check_versions(client: Any) -> None:
     except ImportError as error:
         raise InputError(f"A worker has no inverseflow ({error}); install inverseflow {__version__} there.") from None
     for address, version in found.items():
-        if version != __version__:
-            raise InputError(
-                f"The worker {address} has inverseflow {version} and this is {__version__}; install the same on both."
-            )
+        _check_version(address, version, __version__)
+
+
+def _check_version(worker: str, there: str, here: str) -> None:
+    if there != here:
+        raise InputError(f"The worker {worker} has inverseflow {there} and this is {here}; install the same on both.")
 
 
 def _version() -> str:
@@ -80,7 +86,7 @@ def do_blocks(client: Any, job: Job, wanted: Sequence[Block], threads: int | Non
     flying: dict[str, Block] = {}
 
     def submit(block: Block) -> Any:
-        future = client.submit(_do, job, block, threads, pure=False)
+        future = client.submit(_do, job, block, threads, __version__, pure=False)
         flying[future.key] = block
         return future
 
@@ -102,7 +108,8 @@ def do_blocks(client: Any, job: Job, wanted: Sequence[Block], threads: int | Non
             arriving.add(submit(following))
 
 
-def _do(job: Job, block: Block, threads: int | None) -> None:
+def _do(job: Job, block: Block, threads: int | None, version: str) -> None:
+    _check_version(platform.node(), __version__, version)  # of one that came late
     if threads and torch.get_num_threads() != threads:
         torch.set_num_threads(threads)
     do_block(job, block)

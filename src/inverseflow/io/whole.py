@@ -37,21 +37,29 @@ def whole_or_absent(path: Path, *, overwrite: bool) -> Iterator[Path]:
         raise FileError(f"{path} is a folder and no OME-Zarr image, so it is not overwritten; choose another name.")
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        yield temporary
-        _sync(temporary)
-        if path.is_dir() and not temporary.is_dir():
-            raise FileError(f"{path} is a folder and not a file, so it is not overwritten; choose another name.")
-        if not overwrite and os.path.lexists(path):
-            raise FileError(f"{path} appeared while it was written; choose another name, or use --force.")
-        _move(temporary, path)
+        with writing(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            yield temporary
+            _sync(temporary)
+            if path.is_dir() and not temporary.is_dir():
+                raise FileError(f"{path} is a folder and not a file, so it is not overwritten; choose another name.")
+            if not overwrite and os.path.lexists(path):
+                raise FileError(f"{path} appeared while it was written; choose another name, or use --force.")
+            _move(temporary, path)
+    finally:
+        _remove(temporary)
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """What the system says of a failure, in a sentence."""
+    try:
+        yield
     except FileError:
         raise
     except OSError as error:
         reason = _REASONS.get(error.errno or 0, f"the system says: {error.strerror or error}")
         raise FileError(f"{path} could not be written: {reason}.") from error
-    finally:
-        _remove(temporary)
 
 
 def _move(temporary: Path, path: Path) -> None:
