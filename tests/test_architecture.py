@@ -50,7 +50,7 @@ LAYERS = [
     {"arguments"},
     {"finding"},
     {"auditing"},
-    {"blocks", "applying"},
+    {"blocks", "applying", "streaming"},
     {"cluster"},
     {"blockwise"},
     {"commands"},

@@ -22,7 +22,7 @@ from torch import Tensor
 from . import tiling
 from .denoiser import Denoiser
 from .errors import FileError
-from .imaging import Chosen, Samples, samples_for, select_channels
+from .imaging import Samples, samples_for, select_channels
 from .io import Image, omezarr, read
 from .io.whole import writing
 
@@ -200,10 +200,6 @@ def _samples(job: Job) -> Samples:
     if job.channels is not None:
         image = select_channels(image, job.channels)
     return samples_for(load(job.model, job.device), image)
-
-
-def chosen_channels(image: Image) -> tuple[int, ...] | None:
-    return tuple(image.data.chosen) if isinstance(image.data, Chosen) else None
 
 
 def finish(job: Job, image: Image, dtypes: dict[str, str | None]) -> None:

@@ -17,7 +17,7 @@ from .auditing import audit_result
 from .calibration import check_level
 from .denoiser import Denoiser
 from .errors import UsageError
-from .imaging import samples_for
+from .imaging import chosen_channels, samples_for
 from .io import Image, read, suffix_of
 from .io.whole import whole_or_absent
 from .logs import bar
@@ -83,7 +83,7 @@ def apply_in_blocks(model: Denoiser, image: Image, path: Path, target: Path, opt
         folder=str(folder.resolve()),
         source=str(path.resolve()),
         axes=image.axes,
-        channels=blocks.chosen_channels(image),
+        channels=chosen_channels(image),
         model=str(options.model.resolve() if options.model else _keep(model, folder, options)),
         order="".join(letter for letter in "TCZYX" if letter in image.axes),
         outputs=tuple(names),

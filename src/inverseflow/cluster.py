@@ -116,5 +116,5 @@ def _do(job: Job, block: Block, threads: int | None, version: str) -> None:
 
 
 def threads_of(count: int) -> int:
-    """For each of so many processes on this machine."""
-    return max(1, (os.cpu_count() or 1) // count)
+    """For each of so many processes on this machine, unless the user has said it."""
+    return int(os.environ.get("OMP_NUM_THREADS") or 0) or max(1, (os.cpu_count() or 1) // count)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 import sys
 from collections.abc import Sequence
@@ -23,13 +24,14 @@ from .engine import choose_device, distribute
 from .errors import FileError, InputError, UsageError
 from .finding import noise_of
 from .generator import Generator
-from .io import Image, expand_paths, read
+from .io import Image, expand_paths, read, suffix_of
 from .noise import Noise
 from .noise.words import in_words
 from .options import DTYPES, Options
 from .outputs import forget, further, output_paths, page_of, refuse_existing, run_folder
 from .report import write_report
 from .settings import Settings
+from .streaming import Files
 from .trained import check_estimate
 
 
@@ -130,7 +132,22 @@ def learn(options: Options, images: Sequence[Image], noise: Noise, target: Path)
         max_seconds=seconds_of(options.max_time),
         max_steps=options.steps,
         accumulate=options.accumulate,
+        source=files_on_disk(options, images),
     )
+
+
+def files_on_disk(options: Options, images: Sequence[Image]) -> Files | None:
+    """More than memory holds is read while the training goes on, if the files can be read in parts."""
+    spatial, _ = imaging.choose_dimensions(images[0], options.dim)
+    if sum(math.prod(image.shape) for image in images) <= imaging.TRAIN_PIXELS:
+        return None
+    paths = expand_paths(options.files)
+    whole = [path.name for path in paths if suffix_of(path) in (".png", ".jpg", ".jpeg", ".npz")]
+    if whole:
+        options.say(f"{whole[0]} cannot be read in parts, so a part of the files is learned from; TIFF and Zarr can.")
+        return None
+    names, axes = tuple(str(path.resolve()) for path in paths), tuple(image.axes for image in images)
+    return Files(names, axes, spatial, imaging.chosen_channels(images[0]))
 
 
 def learn_generator(options: Options, images: Sequence[Image], noise: Noise, target: Path) -> Generator:

@@ -22,6 +22,7 @@ from .methods import Method, choose_method
 from .model_file import read_model, write_model
 from .nets import NetSpec
 from .noise import Noise, Simulator, as_noise
+from .patches import Source, allowed_operations
 from .posterior import mean_is_free
 from .process import Bridge, Process, noise_rms
 from .recipe import (
@@ -66,6 +67,7 @@ class Denoiser(Trained):
         patch_size: int | None = None,
         augment: bool = True,
         scaling: Scaling | None = None,
+        source: Source | None = None,
         seed: int = 0,
         device: str = "auto",
         folder: str | Path | None = None,
@@ -85,6 +87,7 @@ class Denoiser(Trained):
         std       also learn error bars; samples: also learn to draw other possible truths
         rounds    2 and more learn mean and error bars again from draws of the one before, as the EM algorithm does
         scaling   units for the network; by default the data gets mean 0 and standard deviation 1 in every channel
+        source    files to learn from while they are read, more than memory holds (`Files`); x1 is then a part of them
         folder    where checkpoints and metrics go; with resume=True an interrupted run goes on
         """
         if estimate not in ESTIMATES:
@@ -97,7 +100,12 @@ class Denoiser(Trained):
         scaling = scaling or Scaling.of(images)
         images = [scaling.apply(image[None])[0] for image in images]
         preset = choose_preset(preset, device)
-        data = as_data(images, noise, patch_size=patch_size or default_patch(images, preset), augment=augment)
+        patch_size = patch_size or default_patch(images, preset)
+        if source is None:
+            data = as_data(images, noise, patch_size=patch_size, augment=augment)
+        else:
+            turns = allowed_operations(noise, images[0].ndim - 1) if augment else ()
+            data = source.patches(scaling, patch_size, turns)
         chosen_for_us = settings is None and max_steps is None  # then the training may end when it has learned enough
         std = std and estimate == "mean" and not isinstance(noise, Simulator)
         more = rounds * (SPREAD_SHARE * std + SAMPLER_SHARE * (samples or rounds > 1)) + (rounds - 1)

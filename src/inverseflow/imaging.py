@@ -94,6 +94,10 @@ class Chosen(LazyArray):
         return np.stack([np.asarray(self._data[(*before, place, *after)]) for place in chosen], axis=self._axis)
 
 
+def chosen_channels(image: Image) -> tuple[int, ...] | None:
+    return tuple(image.data.chosen) if isinstance(image.data, Chosen) else None
+
+
 class Samples:
     """The samples of an image: `for index in samples: samples.read(index, region)` gives (C, *region) in float32."""
 

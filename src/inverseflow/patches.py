@@ -8,8 +8,9 @@ from __future__ import annotations
 import copy
 import itertools
 import math
+from collections.abc import Generator as Stream
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -32,6 +33,12 @@ class Data(Protocol):
     def to(self, device: torch.device) -> Data: ...
     def draw(self, size: int, generator: torch.Generator, part: slice = WHOLE) -> Batch: ...
     def __len__(self) -> int: ...
+
+
+class Source(Protocol):
+    """What is on disk, and the `Data` that it gives for a training."""
+
+    def patches(self, scaling: Any, size: int, operations: Sequence[Operation]) -> Data: ...
 
 
 class Rows:
@@ -66,11 +73,9 @@ class Patches:
         dims, channels = images[0].ndim - 1, images[0].shape[0]
         sizes = torch.tensor([image.shape[1:] for image in images])
         self.size = tuple(min(patch_size, n) for n in sizes.amin(0).tolist())
-        operations = list(operations) or [(tuple(range(dims)), (False,) * dims)]
-        # A crop that is not square cannot be turned.
-        fitting = [(p, f) for p, f in operations if all(self.size[a] == self.size[b] for a, b in enumerate(p))]
-        self.permutations = torch.tensor([permutation for permutation, _ in fitting])
-        self.flips = torch.tensor([flips for _, flips in fitting])
+        possible = fitting(operations, self.size)
+        self.permutations = torch.tensor([permutation for permutation, _ in possible])
+        self.flips = torch.tensor([flips for _, flips in possible])
 
         self.values = torch.cat([image.flatten() for image in images])
         self.channels = channels
@@ -109,6 +114,23 @@ class Patches:
             steps = torch.arange(length, device=plan.device)
             where = where[..., None] + steps * plan[:, 2 + axis].reshape(-1, *(1,) * (axis + 1))
         return Batch(self.values[where], plan[:, 0])
+
+
+def fitting(operations: Sequence[Operation], size: Sequence[int]) -> list[Operation]:
+    """Those that a crop of this size allows: one that is not square cannot be turned. At least the one that does
+    nothing.
+    """
+    dims = len(size)
+    all_of_them = list(operations) or [(tuple(range(dims)), (False,) * dims)]
+    return [(p, f) for p, f in all_of_them if all(size[a] == size[b] for a, b in enumerate(p))]
+
+
+def batches(data: Data, size: int, generator: torch.Generator, part: slice = WHOLE) -> Stream[Batch, None, None]:
+    """Draws without end; data that is read from files may read ahead."""
+    if ahead := getattr(data, "ahead", None):
+        yield from ahead(size, generator, part)
+    while True:
+        yield data.draw(size, generator, part)
 
 
 def allowed_operations(noise: Noise, dims: int) -> list[Operation]:

@@ -63,9 +63,10 @@ def windows(length: int, size: int, overlap: int, multiple: int = 1) -> list[Win
 def pixels_at_once(device: torch.device, features_per_pixel: float) -> int:
     """How many pixels go through a network together: about 8 of its widest float32 layers are alive at a time.
 
-    On a CPU they get 256 MB, which keeps a pass near the caches; on a GPU a part of what is free.
+    On a CPU they get 128 MB: layers of more than 32 MB each are mapped anew by the system's allocator every time, which
+    takes as long as the network itself. On a GPU they get a part of what is free.
     """
-    memory = 2**28 if device.type != "cuda" else int(0.4 * torch.cuda.mem_get_info(device)[0])
+    memory = 2**27 if device.type != "cuda" else int(0.4 * torch.cuda.mem_get_info(device)[0])
     return min(2**24, max(2**12, int(memory / (32 * features_per_pixel))))
 
 

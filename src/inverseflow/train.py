@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -25,7 +25,7 @@ from .interrupt import held_back
 from .logs import MetricsLog, ProgressBar
 from .losses import Field
 from .methods import Batch, Moment
-from .patches import Data
+from .patches import Data, batches
 from .replay import Phase, Replay, own_stream
 from .settings import Settings
 from .state import State
@@ -101,11 +101,12 @@ def fit(
         bad_step.copy_(torch.where((bad_step < 0) & ~torch.isfinite(value), steps, bad_step))
 
     take = Replay(step, phase, run.noise) if cuda and phase and team.size == 1 else step
-    with log, bar, fast_matmul(cuda), own_stream(cuda), held_back() as interrupted:
+    drawn = batches(data, settings.batch_size, run.host, mine)
+    with log, bar, closing(drawn), fast_matmul(cuda), own_stream(cuda), held_back() as interrupted:
         while (done := run.progress) < 1:
             rate = settings.rate(done)
             _set_rate(optimizer, rate)
-            take(data.draw(settings.batch_size, run.host, mine), done)
+            take(next(drawn), done)
             run.advance()
             if watch and run.is_look_due():
                 run.look(team.agree(watch(averaged), fabric.device))
