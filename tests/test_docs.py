@@ -277,8 +277,10 @@ def test_figures_are_those_that_are_stored() -> None:
     for run in results["presets"]["rows"]:
         steps = f"{run['steps']['flow']} + {run['steps']['mean']}"
         assert f"| `{run['preset']}` | {run['end']} | {steps} | {run['flow']:.2f} dB | {run['mean']:.2f} dB |" in text
-    from benchmarks import cells_table, posterior_table
+    from benchmarks import cells_table, posterior_table, scaling_table
 
+    for line in (*scaling_table.constants(), *scaling_table.petabyte()):
+        assert line in page_text("scaling.md")
     for line in (*posterior_table.measured(), *posterior_table.blends()):
         assert line in page_text("uncertainty.md")
     for line in (*cells_table.by_set(), *cells_table.by_simulation()):
