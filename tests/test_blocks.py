@@ -284,3 +284,36 @@ def test_volumes_and_time_series_are_cut_along_their_own_axes(tmp_path) -> None:
     assert found.shape == volume.shape
     assert np.abs(found - whole).max() < 1e-3 * np.ptp(whole)
     assert torch.isfinite(torch.from_numpy(found)).all()
+
+
+def test_another_model_of_the_same_name_is_another_model(place: Path, tmp_path) -> None:
+    """Workers live longer than a run, and remember the model they have loaded."""
+    shutil.copy(place / "model.safetensors", tmp_path / "m.safetensors")
+    results = []
+    for name in ("first", "second"):
+        command = (
+            "denoise",
+            place / "in.ome.zarr",
+            "-m",
+            tmp_path / "m.safetensors",
+            "-o",
+            tmp_path / f"{name}.ome.zarr",
+        )
+        assert inverseflow(*command, "--device", "cpu", "--no-audit", "--no-page").exit_code == 0
+        results.append(np.asarray(ivf.read(tmp_path / f"{name}.ome.zarr")))
+        model = ivf.Denoiser.load(tmp_path / "m.safetensors", device="cpu")
+        with torch.no_grad():
+            for parameter in model.mean.parameters():  # type: ignore[union-attr]
+                parameter.mul_(0.9)
+        model.save(tmp_path / "m.safetensors", overwrite=True)
+    assert np.abs(results[0] - results[1]).max() > 1
+
+
+def test_a_run_that_was_killed_while_its_files_were_moved_begins_again(place: Path) -> None:
+    process = start(place, "moved.ome.zarr", 0, 0.05)
+    wait_for(process, place, "moved.ome.zarr", 3)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+    shutil.rmtree(folder_of(place / "moved.ome.zarr") / "image")
+    assert "done before" not in run(place, "moved.ome.zarr", 0)
+    assert (place / "moved.ome.zarr").exists()

@@ -29,7 +29,7 @@ from typer.testing import CliRunner
 
 import inverseflow as ivf
 from conftest import ROOT
-from inverseflow import imaging, recipe
+from inverseflow import generator, imaging, recipe
 from inverseflow.cells import denoiser as cell_denoiser
 from inverseflow.cli import app
 from inverseflow.nets import NetSpec, count_parameters
@@ -111,6 +111,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.chdir(tmp_path)
     short = {name: replace(settings, steps=2, batch_size=2) for name, settings in recipe.PRESETS.items()}
     monkeypatch.setattr(recipe, "PRESETS", short)
+    monkeypatch.setattr(generator, "PRESETS", short)
     monkeypatch.setattr(cell_denoiser, "CELLS", replace(cell_denoiser.CELLS, steps=2))
     make_files()
     yield tmp_path

@@ -41,7 +41,9 @@ class Job:
     source: str
     axes: str
     channels: tuple[int, ...] | None
+    stamp: int  # when the source was last changed
     model: str
+    weights: str  # the digest of the model's file: a worker may know another one by the same name
     order: str
     outputs: tuple[str, ...]
     estimate: str | float | None
@@ -59,13 +61,13 @@ def begin(job: Job, image: Image, dtypes: dict[str, str | None], *, force: bool)
     """Make the folder of a run with its empty outputs, or find that of one that was stopped."""
     folder = Path(job.folder)
     shown = folder / JOB
-    wanted = json.loads(json.dumps({**asdict(job), "shape": image.shape, "dtypes": dtypes, "weights": _digest(job)}))
+    wanted = json.loads(json.dumps({**asdict(job), "shape": image.shape, "dtypes": dtypes}))
     if shown.exists():
         found = json.loads(shown.read_text())
         differing = sorted(key for key in wanted if found.get(key) != wanted[key])
-        if not differing:
+        if not differing and all((folder / name).exists() for name in job.outputs):
             return
-        if not force:
+        if differing and not force:
             raise FileError(
                 f"{folder} holds an interrupted run that differs in {', '.join(differing)}; go on with the command "
                 "that began it, or start again with --force."
@@ -83,9 +85,15 @@ def empty_result(image: Image) -> Image:
     return image.replace(np.broadcast_to(np.float32(0), image.shape))
 
 
-def _digest(job: Job) -> str:
-    with open(job.model, "rb") as file:
+def digest(path: Path) -> str:
+    with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def last_changed(source: Path) -> int:
+    """Of a file, or of what an OME-Zarr folder says of itself."""
+    files = [source, *source.iterdir()] if source.is_dir() else [source]
+    return max(path.stat().st_mtime_ns for path in files)
 
 
 def _empty(folder: Path) -> None:
@@ -138,8 +146,7 @@ def _name(block: Block) -> str:
 
 def _denoised(job: Job, box: tuple[slice, ...]) -> list[np.ndarray]:
     """The values of a box in the order of the store, one array for each output."""
-    model = load(job.model, job.device)
-    samples = _samples(job)
+    model, samples = load(job.model, job.device, job.weights), _samples(job)
     where = dict(zip(job.order, box, strict=True))
     shape = tuple(s.stop - s.start for s in box)
     results = [np.empty(shape, np.float32) for _ in job.outputs]
@@ -189,8 +196,8 @@ def with_margin(
 
 
 @lru_cache(maxsize=1)
-def load(path: str, device: str) -> Denoiser:
-    """Once in every process."""
+def load(path: str, device: str, weights: str) -> Denoiser:
+    """Once in every process, and again if the file is another one."""
     return Denoiser.load(path, device=device)
 
 
@@ -199,7 +206,7 @@ def _samples(job: Job) -> Samples:
     image = read(job.source, axes=job.axes)
     if job.channels is not None:
         image = select_channels(image, job.channels)
-    return samples_for(load(job.model, job.device), image)
+    return samples_for(load(job.model, job.device, job.weights), image)
 
 
 def finish(job: Job, image: Image, dtypes: dict[str, str | None]) -> None:

@@ -79,12 +79,15 @@ def apply_in_blocks(model: Denoiser, image: Image, path: Path, target: Path, opt
     dtypes = {name: options.dtype if name == "image" else None for name in names}
     folder = folder_of(target)
     folder.mkdir(parents=True, exist_ok=True)
+    kept = options.model.resolve() if options.model else _keep(model, folder, options)
     job = blocks.Job(
         folder=str(folder.resolve()),
         source=str(path.resolve()),
         axes=image.axes,
         channels=chosen_channels(image),
-        model=str(options.model.resolve() if options.model else _keep(model, folder, options)),
+        stamp=blocks.last_changed(path),
+        model=str(kept),
+        weights=blocks.digest(kept),
         order="".join(letter for letter in "TCZYX" if letter in image.axes),
         outputs=tuple(names),
         estimate=options.estimate,
@@ -140,13 +143,14 @@ def _work(job: blocks.Job, levels: Sequence[Sequence[blocks.Block]], title: str,
         options.say(f"{all_of_them - left} of {all_of_them} blocks were done before.")
     if not left:
         return
-    done = all_of_them - left
+    done, started = all_of_them - left, time.monotonic()
     with bar(title, enabled=options.bars) as update:
 
         def report() -> None:
             nonlocal done
             done += 1
-            update(done / all_of_them, f"{done} of {all_of_them} blocks")
+            rate = (done + left - all_of_them) / max(time.monotonic() - started, 1e-9)
+            update(done / all_of_them, f"{done} of {all_of_them} blocks, {rate:.2g} a second")
 
         if not options.workers and not options.scheduler:
             _alone(job, todo, report)

@@ -28,7 +28,14 @@ DEATHS = 5  # of workers in one block, after which it is the block that kills th
 def workers(count: int, scheduler: str | None, say: Callable[[str], None]) -> Iterator[Any]:
     """A Dask client of so many processes here, or of those that a scheduler has."""
     dask, distributed = _dask()
-    with dask.config.set({"distributed.scheduler.allowed-failures": DEATHS}):
+    threads = str(threads_of(count))
+    environment = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), threads)
+    # Without Dask's MALLOC_TRIM_THRESHOLD_, which makes the system map every layer of the network anew.
+    settings = {
+        "distributed.scheduler.allowed-failures": DEATHS,
+        "distributed.nanny.pre-spawn-environ": environment,
+    }
+    with dask.config.set(settings):
         if scheduler:
             try:
                 client = distributed.Client(scheduler, timeout="10s")
