@@ -14,7 +14,7 @@ TITLES = {
     "magic sqrt": "MAGIC, square roots",
     "magic log": "MAGIC, logarithms",
     "scvi latent": "scVI, its latent space",
-    "scvi": "scVI, its expression",
+    "scvi expression": "scVI, its expression",
     "snap": "snap to 30 centres (a cheat)",
     "paper": "the paper's protocol",
     "ours": "ours",

@@ -19,18 +19,20 @@ def load(name: str) -> dict[str, Any]:
 
 
 def constants() -> list[str]:
-    rows = [("denoising, " + row["net"] + " network, one H200", f"{row['mpx_per_s']:.0f} megapixels/s", "speed denoising")
+    rows = [(f"denoising, {row['net']}, one H200", f"{row['mpx_per_s']:.0f} megapixels/s", "speed denoising")
             for row in load("speed_denoising_cuda")["rows"] if row["what"] == "mean"]  # fmt: skip
     rows += [
-        (f"a training step, {row['net']}, {row['batch']} x {row['side']} x {row['side']}, one H200", f"{row['ms']:.1f} ms",
-         "speed steps")
+        (f"a training step, {row['net']}, {row['batch']} x {row['side']} x {row['side']}, one H200",
+         f"{row['ms']:.1f} ms", "speed steps")
         for row in load("speed_steps_cuda")["rows"] if row["compiled"]
     ]  # fmt: skip
     found = load("cluster")
     alone, *many = found["runs"].items()
     side = f"{found['side']:,} x {found['side']:,}"
     rows.append((f"{side} uint16, OME-Zarr to OME-Zarr, two CPU cores, alone", _run(alone[1]), "cluster"))
-    rows += [(f"the same, {name.replace('1 workers', '1 worker')} of one core", _run(run), "cluster") for name, run in many]
+    rows += [
+        (f"the same, {name.replace('1 workers', '1 worker')} of one core", _run(run), "cluster") for name, run in many
+    ]
     efficiency = found["efficiency_seconds_after_the_first_block"], found["efficiency_seconds"]
     rows.append(("efficiency of 2 workers against 1; with the start of all processes",
                  "; ".join(f"{100 * e:.0f} %" for e in efficiency), "cluster"))  # fmt: skip
@@ -42,8 +44,8 @@ def constants() -> list[str]:
     read = load("loader")
     rows += [
         (f"crops read from {read['gigabytes']:.0f} GB of OME-Zarr, {read['workers']} reading process",
-         f"{read['batches_read_per_second']:.0f} batches/s, {read['times_what_a_step_uses']:.1f} times what `fast` uses",
-         "loader"),
+         f"{read['batches_read_per_second']:.0f} batches/s, {read['times_what_a_step_uses']:.1f} times what `fast` uses"
+         , "loader"),
         (f"memory of that training over {read['training_minutes']:.0f} minutes",
          f"{read['memory_mb']['after_a_minute']:.0f} MB, then {read['memory_growth_mb_per_minute']:+.1f} MB a minute",
          "loader"),

@@ -15,6 +15,7 @@ from inverseflow.engine import distribute, launch
 from inverseflow.methods import Batch, InverseConsistency, Moment
 from inverseflow.patches import Patches, allowed_operations
 from inverseflow.process import Bridge
+from inverseflow.team import current_team
 from inverseflow.tensors import ones, sample_mean
 from inverseflow.train import _backward
 
@@ -41,7 +42,7 @@ def exact_loss(model: nn.Module, batch: Batch, moment: Moment) -> Tensor:
 
 
 def gradient(out: Path, accumulate: int) -> None:
-    fabric, team, model = launch("cpu"), ivf.current_team(), network()
+    fabric, team, model = launch("cpu"), current_team(), network()
     wrapped, _ = fabric.setup(model, torch.optim.SGD(model.parameters(), 0.1))
     host = torch.Generator().manual_seed(3)
     batch = data().draw(BATCH, host, team.share(BATCH))
@@ -54,7 +55,7 @@ def train(out: Path, first: int | None, folder: Path | None = None) -> None:
     """50 steps; with `first` the process is killed after that many."""
     seen: list[Tensor] = []
     noises: list[Tensor] = []
-    team = ivf.current_team()
+    team = current_team()
 
     def loss(model: nn.Module, batch: Batch, moment: Moment) -> Tensor:
         seen.append(batch.x)

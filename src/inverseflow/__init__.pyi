@@ -48,7 +48,6 @@ from .process import Bridge as Bridge
 from .process import Simulated as Simulated
 from .settings import Settings as Settings
 from .streaming import Files as Files
-from .team import current_team as current_team
 from .times import GrowingGrid as GrowingGrid
 from .train import fit as fit
 
