@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -85,3 +87,23 @@ def shared_data(*parts: str) -> Path:
     if not path.exists():
         pytest.skip(f"needs the benchmark data {'/'.join(parts)}, which is not beside this checkout")
     return path
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
+    """small_disk("64k") is an empty disk of that size; a second call makes the same one larger."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    mounted: list[str] = []
+
+    def disk(size: str) -> Path:
+        how = ["-o", f"remount,size={size}"] if mounted else ["-t", "tmpfs", "-o", f"size={size}", "tmpfs"]
+        done = subprocess.run(["mount", *how, str(folder)], check=False, capture_output=True, text=True)
+        if done.returncode:
+            pytest.skip(f"a small disk could not be mounted: {done.stderr.strip()}")
+        mounted.append(size)
+        return folder
+
+    yield disk
+    if mounted:
+        subprocess.run(["umount", "-l", str(folder)], check=True)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from . import blocks, cluster, describe
-from .applying import asked_for, command_line, tell_written
+from .applying import asked_for, command_line, shows_errors, tell_written
 from .audit import Audit
 from .auditing import audit_result
 from .calibration import check_level
@@ -19,6 +19,7 @@ from .denoiser import Denoiser
 from .errors import UsageError
 from .imaging import chosen_channels, samples_for
 from .io import Image, read, suffix_of
+from .io.omezarr import order_of
 from .io.whole import whole_or_absent
 from .logs import bar
 from .options import Options
@@ -74,7 +75,7 @@ def apply_in_blocks(model: Denoiser, image: Image, path: Path, target: Path, opt
     started = time.monotonic()
     quantiles = check_level(options.interval) if options.interval else ()
     wanted = further(target, asked_for(options))
-    std = options.std or bool(quantiles)
+    std = bool(options.std or quantiles or shows_errors(model, image, options))
     names = ["image", *["std"] * std, *["low", "high"][: len(quantiles)]]
     dtypes = {name: options.dtype if name == "image" else None for name in names}
     folder = folder_of(target)
@@ -88,7 +89,7 @@ def apply_in_blocks(model: Denoiser, image: Image, path: Path, target: Path, opt
         stamp=blocks.last_changed(path),
         model=str(kept),
         weights=blocks.digest(kept),
-        order="".join(letter for letter in "TCZYX" if letter in image.axes),
+        order=order_of(image),
         outputs=tuple(names),
         estimate=options.estimate,
         std=std,
@@ -108,16 +109,17 @@ def apply_in_blocks(model: Denoiser, image: Image, path: Path, target: Path, opt
     found = None
     if options.audit:
         found = audit_result(image, image.replace(read(folder / "image").data), model, options)
-        if wanted and found is not None and found.verdict == "fail" and not options.force:
-            options.say("The audit failed, so no error bars are written; --force writes them all the same.")
-            wanted = {}
+        if found is not None and found.verdict == "fail" and not options.force:
+            if wanted:
+                options.say("The audit failed, so no error bars are written; --force writes them all the same.")
+            wanted, std = {}, False
     written = []
     for name, where in {"image": target, **wanted}.items():
         with whole_or_absent(where, overwrite=options.force) as temporary:
             os.replace(folder / name, temporary)
         written.append(where)
     if options.page:
-        error = image.replace(read(wanted["std"]).data) if "std" in wanted else None
+        error = image.replace(read(wanted.get("std", folder / "std")).data) if std else None
         result = image.replace(read(target).data)
         page = describe.report(path.name, image, result, model, command_line(), found, std=error)
         write_report(page_of(target), page, overwrite=options.force)
@@ -155,10 +157,9 @@ def _work(job: blocks.Job, levels: Sequence[Sequence[blocks.Block]], title: str,
         if not options.workers and not options.scheduler:
             _alone(job, todo, report)
             return
-        threads = cluster.threads_of(options.workers) if not options.scheduler else None
         with cluster.workers(options.workers or 1, options.scheduler, options.say) as client:
             for level in todo:
-                cluster.do_blocks(client, job, level, threads, report)
+                cluster.do_blocks(client, job, level, report)
 
 
 def _alone(job: blocks.Job, todo: Sequence[Sequence[blocks.Block]], report: Callable[[], None]) -> None:

@@ -14,8 +14,6 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import Any
 
-import torch
-
 from . import __version__
 from .blocks import Block, Job, do_block
 from .errors import InputError, UsageError
@@ -28,7 +26,7 @@ DEATHS = 5  # of workers in one block, after which it is the block that kills th
 def workers(count: int, scheduler: str | None, say: Callable[[str], None]) -> Iterator[Any]:
     """A Dask client of so many processes here, or of those that a scheduler has."""
     dask, distributed = _dask()
-    threads = str(threads_of(count))
+    threads = os.environ.get("OMP_NUM_THREADS") or str(max(1, (os.cpu_count() or 1) // count))
     environment = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), threads)
     # Without Dask's MALLOC_TRIM_THRESHOLD_, which makes the system map every layer of the network anew.
     settings = {
@@ -86,14 +84,14 @@ def _version() -> str:
     return __version__
 
 
-def do_blocks(client: Any, job: Job, wanted: Sequence[Block], threads: int | None, report: Callable[[], None]) -> None:
+def do_blocks(client: Any, job: Job, wanted: Sequence[Block], report: Callable[[], None]) -> None:
     """All of them, in any order; the blocks of workers that die are given to others."""
     distributed = _dask()[1]
     waiting = iter(wanted)
     flying: dict[str, Block] = {}
 
     def submit(block: Block) -> Any:
-        future = client.submit(_do, job, block, threads, __version__, pure=False)
+        future = client.submit(_do, job, block, __version__, pure=False)
         flying[future.key] = block
         return future
 
@@ -115,13 +113,6 @@ def do_blocks(client: Any, job: Job, wanted: Sequence[Block], threads: int | Non
             arriving.add(submit(following))
 
 
-def _do(job: Job, block: Block, threads: int | None, version: str) -> None:
+def _do(job: Job, block: Block, version: str) -> None:
     _check_version(platform.node(), __version__, version)  # of one that came late
-    if threads and torch.get_num_threads() != threads:
-        torch.set_num_threads(threads)
     do_block(job, block)
-
-
-def threads_of(count: int) -> int:
-    """For each of so many processes on this machine, unless the user has said it."""
-    return int(os.environ.get("OMP_NUM_THREADS") or 0) or max(1, (os.cpu_count() or 1) // count)

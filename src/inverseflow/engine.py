@@ -88,8 +88,6 @@ def fast_matmul(cuda: bool) -> Iterator[None]:
 
 @contextmanager
 def half_precision(device: torch.device, ours: bool) -> Iterator[None]:
-    """For evaluation on a GPU: float16 in the layers of a network of ours, whose normalised values stay small; at
-    twice the speed it changes the result by a few thousandths of the noise.
-    """
+    """For evaluation on a GPU: float16 in the layers of a network of ours, whose normalised values stay small."""
     with torch.autocast("cuda", torch.float16, enabled=ours and device.type == "cuda"):
         yield

@@ -168,7 +168,7 @@ class Store:
 def create(path: Path, image: Image, dtype: Any, name: str) -> Store:
     """Empty arrays for an image of this shape and kind."""
     zarr = _zarr()
-    order = "".join(letter for letter in "TCZYX" if letter in image.axes)
+    order = order_of(image)
     if len(order) < image.ndim or not set("YX") <= set(order):
         raise FileError(f"{name} cannot hold axes {image.axes}: OME-Zarr has T, C, Z, Y and X; write a .npy file.")
     stored, version = target_dtype(image, dtype), _version(image)
@@ -180,6 +180,11 @@ def create(path: Path, image: Image, dtype: Any, name: str) -> Store:
             shape = (*shape[:-2], -(-shape[-2] // 2), -(-shape[-1] // 2))
         _create(group, str(level), order, shape, chunks, shards, stored, version)
     return Store(group, order)
+
+
+def order_of(image: Image) -> str:
+    """The axes as OME-Zarr wants them."""
+    return "".join(letter for letter in "TCZYX" if letter in image.axes)
 
 
 def reopen(path: Path, order: str) -> Store:
