@@ -8,7 +8,8 @@ DIR is the benchmark data (default ../shared/data beside the repository). Photog
 with, `covered` how often the 95 % interval holds the truth. Thresholds in the code were chosen on the training split;
 the figures are of the test split. Rivals: skimage's estimate_sigma (pip install PyWavelets), and maximum likelihood on
 all 4 x 4 patches, as the paper describes it. FMD: blind from one capture, against the bins of the difference of
-captures 1 and 2, which are the best aligned.
+captures 1 and 2, which are the best aligned. OCT: blind from one scan, whose noise is clipped at 0, against its
+difference from the average of many scans where that is neither dark nor bright.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ from inverseflow.noise import (
 )
 
 DATA = Path(__file__).parents[2] / "shared" / "data"
+OCT = ("1", "10", "14")
 POOL = 20
 CASES: dict[str, tuple[Noise, str]] = {
     "gaussian 25": (Gaussian(25 / 255), "gaussian"),
@@ -186,6 +188,20 @@ def fmd_case(data: Path, sample: str) -> dict[str, Any]:
     }
 
 
+def oct_case(data: Path, scan: str) -> dict[str, Any]:
+    noisy, average = (imread(data / "OCT_SDOCT" / scan / f"{n}.png").astype(np.float32) for n in ("test", "average"))
+    found = estimate_noise(noisy, axes="YX")
+    low, high = np.quantile(average, [0.25, 0.75])
+    middle = (low <= average) & (average <= high)
+    return {
+        "noise": str(found),
+        "clipped_share": round(float(np.mean(noisy == 0)), 3),
+        "sd": round(float(np.interp((low + high) / 2, *found.std_curve)), 1),
+        "sd_measured": round(float((noisy - average)[middle].std()), 1),
+        "warnings": list(found.warnings),
+    }
+
+
 def speed(clean: np.ndarray) -> dict[str, float]:
     """Seconds per megapixel and core, white noise, one image of 4 megapixels (all of which is read)."""
     torch.set_num_threads(1)
@@ -213,6 +229,9 @@ def main() -> None:
     figures["FMD"] = {sample: fmd_case(arguments.data, sample) for sample in FMD}
     for sample, row in figures["FMD"].items():
         print(sample, row, flush=True)
+    figures["OCT"] = {scan: oct_case(arguments.data, scan) for scan in OCT}
+    for scan, row in figures["OCT"].items():
+        print("OCT", scan, row, flush=True)
     figures["speed"] = speed(clean)
     print(figures["speed"])
     write_result(RESULTS / f"{arguments.name}.json", figures)

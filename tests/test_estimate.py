@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import warnings
 from pathlib import Path
@@ -358,7 +359,7 @@ def test_a_huge_image_is_sampled() -> None:
 def test_a_result_survives_yaml_and_draws_a_picture(tmp_path: Path) -> None:
     for noise, axes in ((CorrelatedGaussian.cosine(0.1), "SYX"), (Poisson(0.01), "TYX")):
         found = estimate_noise(noisy(noise, scenes(1).repeat(2, 0)), axes=axes)
-        found.to_yaml(tmp_path / "noise.yaml")
+        found.to_yaml(tmp_path / "noise.yaml", overwrite=True)
         again = NoiseEstimate.from_yaml(tmp_path / "noise.yaml")
         x = torch.rand(1, 1, 32, 32, generator=torch.Generator().manual_seed(0))
         draws = [
@@ -452,4 +453,9 @@ def test_the_table_in_the_docs_is_that_of_the_stored_results() -> None:
     sys.path.insert(0, str(ROOT))
     from benchmarks.noise_estimation_table import markdown
 
-    assert markdown() in (ROOT / "docs" / "noise.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "noise.md").read_text(encoding="utf-8")
+    assert markdown() in text
+    scans = json.loads((ROOT / "benchmarks/results/noise_estimation.json").read_text())["OCT"]
+    for key, words in (("sd", "{} found"), ("sd_measured", "scans has {}")):
+        first, second, third = (scans[scan][key] for scan in ("1", "10", "14"))
+        assert words.format(f"{first}, {second} and {third}") in text

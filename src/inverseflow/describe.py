@@ -2,40 +2,49 @@
 
 from __future__ import annotations
 
+import math
 import platform
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from . import __version__
+from . import __version__, generator, model_file, state
 from .audit import Audit
 from .denoiser import Denoiser
 from .engine import choose_device
+from .estimate.levels import find_levels
+from .header import FORMATS, Header, check_keys, read_header
 from .io import Image
+from .io.image import printable
 from .io.lazy import LazyArray
+from .masking import count_missing
 from .nets import count_parameters
-from .noise import CorrelatedGaussian, Noise
+from .noise import CorrelatedGaussian, Noise, from_dict
 from .noise.base import Composition, stages
 from .noise.words import in_words
 from .recipe import MEAN_SHARE, PRESETS, SPREAD_SHARE, choose_preset
 from .report import Report
 
 SHOWN = 4096  # pixels; of a larger plane the page shows the middle
+PLANES = 4096  # at most that `info` looks at
 SCANNED = 2**24  # values that `info` looks at; of larger images every n-th plane
-CLIPPED = 0.002  # share of values at the lowest or highest above which they were cut off there
 SAME_VIEW = 0.9  # correlation of the 8 x 8 means of two frames above which they show one view
 
 
 def facts(image: Image) -> dict[str, Any]:
     """How a file was understood."""
     planes = _planes(image)
-    low, high = float(min(p.min() for p in planes)), float(max(p.max() for p in planes))
     values = sum(p.size for p in planes)
-    bottom, top = (sum(int((p == bound).sum()) for p in planes) / values for bound in (low, high))
+    known = np.concatenate([p[np.isfinite(p)] for p in planes])
+    low, high = (float(known.min()), float(known.max())) if known.size else (math.nan, math.nan)
+    bottom, top = (int((known == bound).sum()) / values for bound in (low, high))
+    missing = values - known.size
+    levels = find_levels(planes)
     sizes = {
         letter: f"{size:.6g} {image.units.get(letter, '')}".strip()
         for letter, size in image.pixel_size.items()
@@ -48,12 +57,54 @@ def facts(image: Image) -> dict[str, Any]:
         "pixel_size": ", ".join(f"{letter} {size}" for letter, size in sizes.items()) or "not in the file",
         "channels": ", ".join(image.channel_names) or None,
         "dtype": str(image.source_dtype),
-        "range": f"{low:g} to {high:g}" + ("" if values == np.prod(image.shape) else " (of a part)"),
+        "range": f"{low:g} to {high:g}" + ("" if values == math.prod(image.shape) else " (of a part)"),
         "at_the_ends": f"{100 * bottom:.3g} % of the values at {low:g}, {100 * top:.3g} % at {high:g}"
-        + (": clipped" if max(bottom, top) > CLIPPED else ""),
+        + ("" if levels.low is None and levels.high is None else ": clipped"),
+        "missing": f"{missing} of {values} values are NaN or infinite; --nan mask leaves them out" if missing else None,
         "repeated_frames": _repeats(image),
     }
     return {name: value for name, value in found.items() if value is not None}
+
+
+def trained_facts(path: Path) -> dict[str, Any]:
+    """What a model, a generator or a checkpoint is; its header is read, none of its weights."""
+    header = read_header(path, *FORMATS)
+    about, kind = header.about, header.about["kind"]
+    found: dict[str, Any] = {"kind": kind, "format": about.get("format", 1), "version": about.get("version")}
+    if kind == "checkpoint":
+        check_keys(path, about, state.NEEDED, {"hurried": object})
+        return found | {"step": about["step"], "seconds": round(about["elapsed"], 1)} | _weights(header)
+    if kind == "generator":
+        check_keys(path, about, generator.NEEDED, {})
+        found |= {"shape": " x ".join(map(str, about["shape"])), "axes": about["axes"], "method": about["method"]}
+        return (
+            found | {name: about["description"].get(name) for name in ("steps", "seconds", "seed")} | _weights(header)
+        )
+    check_keys(path, about, model_file.NEEDED, model_file.OPTIONAL)
+    with model_file.said_of(path):
+        found["noise"] = in_words(from_dict(about["noise"]))
+    found |= {name: about[name] for name in ("axes", "channels", "method", "estimate")} | _weights(header)
+    found |= {name: about[name] for name in ("steps", "seconds", "seed")}
+    return found | {"coverage": about["coverage"]} if "coverage" in about else found
+
+
+def _weights(header: Header) -> dict[str, dict[str, int]]:
+    """How many numbers each network has."""
+    counts: dict[str, int] = {}
+    for name, (_, shape) in header.tensors.items():
+        part = name.partition(".")[0]
+        if part not in ("calibration", "optimizer", "generator"):
+            counts[part] = counts.get(part, 0) + math.prod(shape)
+    return {"weights": counts}
+
+
+def in_a_line(value: Any) -> str:
+    """A fact for the terminal, whoever wrote it."""
+    if isinstance(value, dict):
+        return printable(
+            ", ".join(f"{name} {part:,}" if isinstance(part, int) else f"{name} {part}" for name, part in value.items())
+        )
+    return printable(value)
 
 
 def training(model: Denoiser) -> dict[str, Any]:
@@ -69,13 +120,22 @@ def cost(
     device: str,
     max_seconds: float | None = None,
     max_steps: int | None = None,
+    nan: str = "refuse",
 ) -> dict[str, str]:
     """Time and memory of a training, from a few steps of it."""
     preset = choose_preset(preset, choose_device(device))
     settings = PRESETS[preset]
     trial = replace(settings, steps=6 if choose_device(device) == "cpu" else 60, log_every=1)
     model = Denoiser.train(
-        list(data), noise, axes=axes, preset=preset, settings=trial, estimate="flow", device=device, progress=False
+        list(data),
+        noise,
+        axes=axes,
+        nan=nan,
+        preset=preset,
+        settings=trial,
+        estimate="flow",
+        device=device,
+        progress=False,
     )
     rate = max(row["steps_per_second"] for row in model.history["flow"])
     steps = max_steps or settings.steps
@@ -108,6 +168,9 @@ def report(
         "torch": torch.__version__,
         "python": platform.python_version(),
     }
+    missing, _ = count_missing(before.data)
+    if missing:
+        made["masked"] = f"{missing} of {math.prod(before.shape)} values are missing; they are NaN in the result"
     middle = _Middle(before.data, before.axes)
     if middle.shape != before.shape:
         made["shown"] = f"the middle {' x '.join(map(str, middle.shape))} of {' x '.join(map(str, before.shape))}"
@@ -174,7 +237,7 @@ def _curve(model: Denoiser, after: Image) -> tuple[np.ndarray, np.ndarray] | Non
     if model.channels > 1 or any(isinstance(stage, CorrelatedGaussian) for stage in stages(model.noise)):
         return None
     plane = _planes(after)[0]
-    low, high = np.quantile(plane, [0.001, 0.999])
+    low, high = np.nanquantile(plane, [0.001, 0.999])
     signal = torch.linspace(float(low), float(high), 60)[:, None]
     return signal[:, 0].numpy(), model.noise.std(model.noise.project(signal))[:, 0].numpy()
 
@@ -192,13 +255,15 @@ def _planes(image: Image) -> list[np.ndarray]:
     """Planes (Y, X) from all over the image, at most about SCANNED values of them."""
     size = dict(zip(image.axes, image.shape, strict=True))
     loops = [letter for letter in image.axes if letter not in "YX"]
-    indices = list(np.ndindex(*(size[letter] for letter in loops)))
-    plane = size.get("Y", 1) * size.get("X", 1)
-    step = max(1, len(indices) * plane // SCANNED)
-    rows = slice(0, max(1, SCANNED // size.get("X", 1))) if plane > SCANNED else slice(None)
+    counts = [size[letter] for letter in loops]
+    number, plane = math.prod(counts), size.get("Y", 1) * size.get("X", 1)
+    step = max(1, number * plane // SCANNED, number // PLANES)
+    columns = slice(0, min(size.get("X", 1), SCANNED))
+    rows = slice(0, max(1, SCANNED // columns.stop)) if plane > SCANNED else slice(None)
     chosen = []
-    for index in indices[::step]:
-        place: dict[str, Any] = dict(zip(loops, index, strict=True)) | {"Y": rows}
+    for at in range(0, number, step):
+        index = np.unravel_index(at, counts) if counts else ()
+        place: dict[str, Any] = dict(zip(loops, map(int, index), strict=True)) | {"Y": rows, "X": columns}
         chosen.append(np.asarray(image.data[tuple(place.get(letter, slice(None)) for letter in image.axes)]))
     return chosen
 

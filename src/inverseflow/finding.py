@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,15 +12,27 @@ import torch
 
 from .errors import InputError, UsageError
 from .estimate import NoiseEstimate, estimate_noise
-from .imaging import choose_dimensions
+from .imaging import TRAIN_PIXELS, choose_dimensions
 from .io import Image, expand_paths, read
+from .masking import count_missing, refuse_missing
 from .noise import CorrelatedGaussian, Noise
 from .noise.base import stages
 from .noise.file import one_after_the_other
 from .options import Options
 from .outputs import refuse_existing
+from .whole import write_whole
 
 TOO_LITTLE = 0.9  # of the estimated sd; below it a user is told
+
+
+def look_for_gaps(options: Options, paths: Sequence[Path], images: Sequence[Image]) -> None:
+    """Say what is masked; refuse a large file before hours of work and not after them."""
+    for path, image in zip(paths, images, strict=True):
+        if options.nan == "mask":
+            missing, _ = count_missing(image.data)
+            options.say(f"{path.name}: {missing} of {math.prod(image.shape)} values are missing and masked.")
+        elif math.prod(image.shape) > TRAIN_PIXELS:
+            refuse_missing(image.data, image.axes, path.name)
 
 
 def noise_of(options: Options, images: Sequence[Image]) -> Noise:
@@ -57,8 +71,11 @@ def warn_if_too_little(noise: Noise, options: Options, images: Sequence[Image]) 
 def find_noise(options: Options, family: str, plot: Path | None, dark: Path | None, flat: Path | None) -> int:
     """`inverseflow noise`: what is my noise?"""
     targets = [path for path in (options.output, plot) if path]
-    refuse_existing(targets, force=options.force)
-    images = [read(path, axes=options.axes) for path in expand_paths(options.files)]
+    paths = expand_paths(options.files)
+    refuse_existing(targets, force=options.force, inputs=paths)
+    if plot:
+        check_format(plot)
+    images = [read(path, axes=options.axes) for path in paths]
     frames = [np.asarray(read(path, axes="TYX")) if path else None for path in (dark, flat)]
     found = estimate_noise(
         images,
@@ -70,15 +87,27 @@ def find_noise(options: Options, family: str, plot: Path | None, dark: Path | No
         seed=options.seed,
     )
     options.say(str(found))
+    for line in found.table():
+        options.say(line)
     for sentence in found.warnings:
         options.say(f"  {sentence}")
     if options.output:
-        found.to_yaml(options.output)
+        found.to_yaml(options.output, overwrite=options.force)
         options.say(f"Wrote {options.output}; use it with --noise {options.output}.")
     if plot:
-        found.plot().savefig(plot, dpi=120)
+        drawn = io.BytesIO()
+        found.plot().savefig(drawn, dpi=120, format=plot.suffix[1:])
+        write_whole(plot, drawn.getvalue(), overwrite=options.force)
         options.say(f"Wrote {plot}.")
     return options.finish(summary(found))
+
+
+def check_format(plot: Path) -> None:
+    from matplotlib.figure import Figure
+
+    known = Figure().canvas.get_supported_filetypes()
+    if plot.suffix[1:].lower() not in known:
+        raise UsageError(f"{plot} has no suffix of a picture; take one of {', '.join(sorted(known))}.")
 
 
 def _dims(options: Options, images: Sequence[Image]) -> int:
@@ -93,5 +122,7 @@ def summary(found: NoiseEstimate) -> dict[str, object]:
         "method": found.method,
         "scores": dict(found.scores),
         "lag1": found.lag1,
+        "std_curve": [part.tolist() for part in found.std_curve],
+        "interval": [part.tolist() for part in found.interval],
         "warnings": list(found.warnings),
     }

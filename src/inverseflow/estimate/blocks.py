@@ -7,7 +7,7 @@ the first does not bias the second.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,8 @@ SPLIT = 9
 TILE = 64
 """Side of the squares that the bootstrap draws, larger than any block or detail that blocks share."""
 CHUNK = 4096
+MOST_CLIPPED = 0.6
+"""Share of a block's pixels that may sit on a clip level."""
 ROUNDING = 1e-11
 """Energy below this share of the squared mean is the error of single precision: the block is constant."""
 ENOUGH_PLANES = 10
@@ -62,13 +64,17 @@ class Blocks:
     """How many times a pixel is counted, in the sense of degrees of freedom."""
     rough: Array | None = None
     """Variance of the signal inside the block, where the noise is measured on a difference."""
+    clipped: Array | None = None
+    """Share of the block's pixels that sit on a clip level, where there is one."""
 
     def __len__(self) -> int:
         return len(self.mean)
 
     def keep(self, chosen: Array) -> Blocks:
-        rough = None if self.rough is None else self.rough[chosen]
-        return Blocks(self.mean[chosen], self.low[chosen], self.high[chosen], self.tile[chosen], self.overlap, rough)
+        parts: dict[str, Any] = {
+            name: part[chosen] for name, part in vars(self).items() if isinstance(part, np.ndarray)
+        }
+        return replace(self, **parts)
 
 
 def choose_stride(pixels: int) -> int:
@@ -83,10 +89,11 @@ def overlap_of(stride: int) -> float:
 
 def measure_blocks(signal: Array, noise: Array, levels: Levels, stride: int) -> Blocks:
     """Blocks of a plane: `signal` says the level, `noise` is what is measured (the plane itself, or a difference)."""
-    spoilt = ~np.isfinite(noise)
-    if levels.low is not None or levels.high is not None:
-        spoilt |= levels.touched(signal)
-    windows, bright, bad = (sliding_window_view(x, (SIDE, SIDE))[::stride, ::stride] for x in (noise, signal, spoilt))
+    spoilt, ends = ~np.isfinite(noise), levels.low is not None or levels.high is not None
+    at_end = levels.touched(signal) if ends else spoilt
+    windows, bright, bad, ended = (
+        sliding_window_view(x, (SIDE, SIDE))[::stride, ::stride] for x in (noise, signal, spoilt, at_end)
+    )
     rows, columns = windows.shape[:2]
     step = max(1, CHUNK // columns)  # as many rows of blocks as stay in the cache
     parts = []
@@ -95,14 +102,16 @@ def measure_blocks(signal: Array, noise: Array, levels: Levels, stride: int) -> 
         energy = np.square(block @ _BASIS)
         light = block if signal is noise else bright[top : top + step].reshape(-1, SIDE * SIDE)
         rough = light.var(1) if signal is not noise else np.zeros(len(light), np.float32)
-        part = np.stack([light.mean(1), energy[:, :LOWS].mean(1), energy[:, LOWS:].mean(1), rough])
+        at = ended[top : top + step].reshape(-1, SIDE * SIDE).mean(1) if ends else np.zeros(len(light))
+        part = np.stack([light.mean(1), energy[:, :LOWS].mean(1), energy[:, LOWS:].mean(1), rough, at])
         if spoilt.any():
             part[:, bad[top : top + step].reshape(-1, SIDE * SIDE).any(1)] = np.nan
         parts.append(part)
-    mean, low, high, rough = np.concatenate(parts, 1).astype(np.float64)
+    mean, low, high, rough, clipped = np.concatenate(parts, 1).astype(np.float64)
     tile = np.add.outer(np.arange(rows) * stride // TILE * 1024, np.arange(columns) * stride // TILE).ravel()
-    good = np.isfinite(high) & (high > ROUNDING * mean**2)
-    return Blocks(mean, low, high, tile, overlap_of(stride), None if signal is noise else rough).keep(good)
+    good = np.isfinite(high) & (high > ROUNDING * mean**2) & (clipped <= MOST_CLIPPED)
+    found = Blocks(mean, low, high, tile, overlap_of(stride), None if signal is noise else rough, clipped)
+    return found.keep(good)
 
 
 def join(parts: list[Blocks]) -> Blocks:
@@ -113,5 +122,10 @@ def join(parts: list[Blocks]) -> Blocks:
         shift += int(part.tile.max(initial=0)) + 1
     mean, low, high = (np.concatenate([getattr(part, name) for part in parts]) for name in ("mean", "low", "high"))
     tile = np.unique(np.concatenate(groups), return_inverse=True)[1]
-    rough = [part.rough for part in parts if part.rough is not None]
-    return Blocks(mean, low, high, tile, parts[0].overlap, np.concatenate(rough) if rough else None)
+    rough, clipped = (_together([getattr(part, name) for part in parts]) for name in ("rough", "clipped"))
+    return Blocks(mean, low, high, tile, parts[0].overlap, rough, clipped)
+
+
+def _together(parts: list[Array | None]) -> Array | None:
+    known = [part for part in parts if part is not None]
+    return np.concatenate(known) if known else None

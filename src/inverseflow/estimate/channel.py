@@ -134,7 +134,7 @@ def _measure(
         curve, spectrum = _correlated_curve(every, kernel) if every else (curve.scaled(spectrum.scale), spectrum)
     elif spectrum is not None and measured and not curve.textured:
         curve = curve.scaled(1 / high_energy(*spectrum.sure_lag1))
-    return Channel(curve, levels, spectrum, repeats, bool(correlated), _shown(blocks))
+    return Channel(curve, levels, spectrum, repeats, bool(correlated), _shown(blocks, curve))
 
 
 def _correlated_curve(measured: Periodograms, kernel: str) -> tuple[Curve, Spectrum]:
@@ -157,8 +157,8 @@ def _correlated_curve(measured: Periodograms, kernel: str) -> tuple[Curve, Spect
     return curve.scaled(spectrum.scale), spectrum
 
 
-def _shown(blocks: Blocks) -> Array:
-    low, high = np.quantile(blocks.mean, [0.01, 0.99])
+def _shown(blocks: Blocks, curve: Curve) -> Array:
+    low, high = np.clip(np.quantile(blocks.mean, [0.01, 0.99]), *curve.range)
     return np.linspace(float(low), float(high), 33)
 
 

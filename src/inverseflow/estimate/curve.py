@@ -17,6 +17,7 @@ from scipy.optimize import nnls
 from scipy.stats import chi2
 
 from .blocks import HIGHS, LOWS, Blocks
+from .clipping import NEAREST, unclipped
 from .levels import Levels
 
 Array = np.ndarray[Any, Any]
@@ -41,8 +42,10 @@ HARDLY_FLAT, NOWHERE_FLAT = 0.02, 0.002
 ALIKE = 1.7
 """Blocks that differ by their noise alone, correlated or not, have a `spread` of 1.4 to 1.6, textured ones up to 6."""
 TINY = 1e-150
-CLEAR_OF_CLIP = 3.0
-"""Levels nearer to a clip level than so many standard deviations are left out."""
+CLEAR_SHARE = 0.1
+"""Of the blocks, where some are near a clip level."""
+CLIP_ROUNDS = 5
+"""Until what was clipped and the curve that says how much agree."""
 
 
 @dataclass(frozen=True)
@@ -114,15 +117,17 @@ def measure_curve(blocks: Blocks, levels: Levels, *, flattest: float | None = No
 
     `flattest`: take this share of all blocks by rank instead of the chi-squared rule, which holds for white noise only.
     """
+    if levels.low is None and levels.high is None:
+        return _measure(blocks, flattest)
+    enough = max(BLOCKS_PER_BIN, CLEAR_SHARE * len(blocks))
     curve = _measure(blocks, flattest)
-    clear = np.ones(len(blocks), bool)
-    margin = CLEAR_OF_CLIP * np.sqrt(curve.smooth(blocks.mean))
-    if levels.low is not None:
-        clear &= blocks.mean - levels.low > margin
-    if levels.high is not None:
-        clear &= levels.high - blocks.mean > margin
-    enough = clear.sum() >= max(BLOCKS_PER_BIN, 0.02 * len(blocks))
-    return _measure(blocks.keep(clear), flattest) if enough and not clear.all() else curve
+    for _ in range(CLIP_ROUNDS):
+        tried = (unclipped(blocks, levels, curve.smooth, nearest) for nearest in NEAREST)
+        clear = next((found for found in tried if len(found) >= enough), None)
+        if clear is None:
+            break
+        curve = _measure(clear, flattest)
+    return curve
 
 
 def _measure(blocks: Blocks, flattest: float | None) -> Curve:

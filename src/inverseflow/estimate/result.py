@@ -12,7 +12,7 @@ import yaml
 
 from ..errors import FileError, NoiseError
 from ..noise import Clip, Noise, Quantise, from_dict
-from ..noise.file import from_yaml, to_yaml
+from ..noise.file import from_yaml, write_yaml
 from ..noise.words import in_words
 from .calibration import Calibration
 from .kernel import power_of
@@ -68,15 +68,21 @@ class NoiseEstimate:
         kernel = f" like cosine:a={self.shape[0]:.2f},omega={self.shape[1]:.2f}" if self.shape else ""
         return f"{in_words(self.noise)}, {self.family}{kernel}, from {self.method} ({spread})"
 
+    def table(self) -> list[str]:
+        """Lines for a terminal: the noise at some levels of the signal, and how well each family fits."""
+        from .table import table
+
+        return table(self)
+
     def plot(self) -> Figure:
         """Measured sd and the fitted curve with its interval; beside it the correlation between pixels."""
         from .plot import draw
 
         return draw(self)
 
-    def to_yaml(self, path: str | Path) -> None:
+    def to_yaml(self, path: str | Path, *, overwrite: bool = False) -> None:
         """A file that `--noise` reads, with the measurements behind the noise for people and for `from_yaml`."""
-        Path(path).write_text(to_yaml(self._plain()), encoding="utf-8")
+        write_yaml(path, self._plain(), overwrite=overwrite)
 
     @classmethod
     def from_yaml(cls, path: str | Path) -> NoiseEstimate:

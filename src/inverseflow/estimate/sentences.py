@@ -75,7 +75,8 @@ def _of_channel(name: str, channel: Channel, *, counts: bool) -> list[str]:
         said.append(f"{name} is too small to test for correlated noise ({needed}); white noise is assumed.")
     if levels.low is not None or levels.high is not None:
         at = " and ".join(f"{level:g}" for level in (levels.low, levels.high) if level is not None)
-        said.append(f"{name} has {100 * levels.share:.2g} % of its pixels at {at}, as if clipped; these are left out.")
+        done = "these are left out" if channel.correlated else "the noise found is the one before clipping"
+        said.append(f"{name} has {100 * levels.share:.2g} % of its pixels at {at}, as if clipped; {done}.")
     if levels.step and sd < levels.step and not counts:
         said.append(f"{name} is rounded to steps of {levels.step:g}, more than its noise; the estimate includes it.")
     return said
