@@ -181,6 +181,10 @@ def test_views_dense_and_backed_data(adata: Any, tmp_path: Path) -> None:
     dense.layers["counts"] = dense.layers["counts"].toarray()
     ivf.tl.denoise(dense, n_comps=5, device="cpu")
     assert np.allclose(backed.obsm["X_inverseflow"], dense.obsm["X_inverseflow"])
+    copied = ivf.tl.denoise(backed, n_comps=5, device="cpu", key_added="X_again", copy=True)
+    assert not copied.isbacked
+    assert "X_again" not in backed.obsm
+    assert np.allclose(copied.obsm["X_again"], dense.obsm["X_inverseflow"])
 
 
 @pytest.mark.usefixtures("quick")
@@ -244,7 +248,8 @@ def poisoned(value: float) -> Any:
         (poisoned(-1.0), {}, "negative"),
         (poisoned(np.nan), {}, "NaN"),
         (poisoned(0.5), {}, "not whole"),
-        (emptied, {}, "1 cells without a count"),
+        (emptied, {}, "1 cell without a count"),
+        (lambda cells: None, {"n_comps": 2.5}, "whole number of at least 1, not 2.5"),
         (lambda cells: cells.varm.pop("PCs"), {}, "loadings"),
         (lambda cells: cells.obsm.update(X_pca=np.random.default_rng(0).normal(size=(CELLS, 15))), {}, "not the PCA"),
         (lambda cells: cells.obsm["X_pca"].fill(np.nan), {}, "NaN"),
@@ -269,6 +274,17 @@ def test_one_cell_and_names_twice(adata: Any) -> None:
         ivf.tl.denoise(adata, noise="much")
     with pytest.raises(ivf.InputError, match="one for each of the 3"):
         ivf.tl.denoise(adata, n_comps=3, noise=[0.1, 0.2])
+    for nothing in (0.0, float("nan"), [0.1, 0.1, -0.1]):
+        with pytest.raises(ivf.InputError, match="must be above 0 and finite"):
+            ivf.tl.denoise(adata, n_comps=3, noise=nothing)
+    with pytest.raises(ivf.InputError, match="as an AnnData, not as ndarray"):
+        ivf.tl.denoise(adata.obsm["X_pca"])
+    with pytest.warns(UserWarning, match="has 15 components, so these are denoised and not 100"):
+        ivf.tl.denoise(adata, n_comps=100, device="cpu")
+    del adata.layers["counts"], adata.obsm["X_inverseflow"]
+    with pytest.raises(ivf.InputError, match=r"no \.layers"):
+        ivf.tl.denoise(adata, n_comps=3, noise=0.3, layer_added="clear")
+    assert "X_inverseflow" not in adata.obsm  # refused before anything is done
 
 
 def test_figures_of_merit_against_sklearn() -> None:
@@ -340,6 +356,36 @@ def test_command(adata: Any, tmp_path: Path) -> None:
     broken = runner.invoke(app, ["cells", str(tmp_path / "text.h5ad"), "-o", str(tmp_path / "y.h5ad")])
     assert broken.exit_code == 1
     assert not (tmp_path / "y.h5ad").exists()
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda x: x[:1], "two cells and two genes at least, not 1 and 150"),
+        (lambda x: x[:, :1], "two cells and two genes at least, not 400 and 1"),
+        (lambda x: np.where(np.arange(CELLS)[:, None] == 3, 0, x), "1 cell without a count"),
+        (lambda x: x - 1, "negative values"),
+        (lambda x: np.where(x > 3, np.nan, x), "NaN"),
+        (np.log1p, "not whole"),
+    ],
+)
+def test_the_command_refuses_in_one_sentence(adata: Any, tmp_path: Path, change: Any, words: str) -> None:
+    anndata.AnnData(sparse.csr_matrix(change(adata.layers["counts"].toarray()))).write_h5ad(tmp_path / "raw.h5ad")
+    result = CliRunner().invoke(app, ["cells", str(tmp_path / "raw.h5ad"), "--device", "cpu"])
+    assert result.exit_code == 1
+    assert words in result.output
+    assert [path.name for path in tmp_path.iterdir()] == ["raw.h5ad"]
+
+
+@pytest.mark.usefixtures("quick")
+def test_the_command_says_that_there_are_no_counts(adata: Any, tmp_path: Path) -> None:
+    del adata.layers["counts"]
+    adata.write_h5ad(tmp_path / "pca.h5ad")
+    result = CliRunner().invoke(app, ["cells", str(tmp_path / "pca.h5ad"), "--device", "cpu"])
+    assert result.exit_code == 0, result.output
+    assert "There are no counts in .layers['counts'], so the noise cannot be measured" in result.output
+    assert "UserWarning" not in result.output
 
 
 @pytest.mark.usefixtures("quick")

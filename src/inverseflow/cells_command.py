@@ -9,10 +9,11 @@ from typing import Any
 
 from rich.console import Console
 
-from .errors import FileError, UsageError
-from .io.whole import whole_or_absent
+from .errors import FileError, InputError, UsageError
+from .io.image import printable
 from .logs import bar
 from .outputs import refuse_existing
+from .whole import whole_or_absent
 
 READERS = ".h5ad, .loom, .h5 (10x) or a folder with matrix.mtx"
 PCA_COMPONENTS, GENES = 50, 2000
@@ -35,7 +36,7 @@ def denoise_cells(
     target = output or source.with_name(f"{source.name.removesuffix(source.suffix)}_denoised.h5ad")
     if target.suffix != ".h5ad":
         raise UsageError(f"The result is an .h5ad file, so give -o a name like cells.h5ad, not {target.name}.")
-    refuse_existing([target], force=force)
+    refuse_existing([target], force=force, inputs=[source])
     console = Console(highlight=False, soft_wrap=True, quiet=quiet)
     started = time.monotonic()
     adata = read(source)
@@ -50,16 +51,20 @@ def denoise_cells(
             pp.estimate_noise(
                 adata, layer=counts_layer, use_rep=use_rep, n_comps=n_comps, random_state=seed, progress=report
             )
-    tl.denoise(
-        adata,
-        use_rep=use_rep,
-        n_comps=n_comps,
-        noise="auto" if noise is None else noise,
-        layer=counts_layer,
-        random_state=seed,
-        device=device,
-        progress=not quiet,
-    )
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        tl.denoise(
+            adata,
+            use_rep=use_rep,
+            n_comps=n_comps,
+            noise="auto" if noise is None else noise,
+            layer=counts_layer,
+            random_state=seed,
+            device=device,
+            progress=not quiet,
+        )
+    for line in dict.fromkeys(str(warning.message) for warning in warned if warning.category is UserWarning):
+        console.print(line, markup=False)
     kind = adata.uns["inverseflow"]["params"]["noise"]
     shares = adata.uns["inverseflow"]["noise_sd"] / adata.obsm[use_rep][:, :n_comps].std(0)
     console.print(
@@ -80,9 +85,12 @@ def read(source: Path) -> Any:
     try:
         import anndata
         import scanpy as sc
+
+        from .cells.files import check_cells
     except ImportError:
         raise UsageError("Cells need scanpy and anndata: pip install 'inverseflow[cells]'.") from None
     try:
+        check_cells(source)
         if source.is_dir():
             return sc.read_10x_mtx(source)
         if source.suffix == ".h5ad":
@@ -91,8 +99,12 @@ def read(source: Path) -> Any:
             return anndata.io.read_loom(source)
         if source.suffix == ".h5":
             return sc.read_10x_h5(source)
+    except FileError:
+        raise
     except Exception as error:  # each reader has its own
-        raise FileError(f"{source} cannot be read as {READERS}: {error}.") from error
+        why = (str(error).strip().splitlines() or [type(error).__name__])[0][:200].rstrip(".")
+        why = "it is damaged or cut short, so copy it again" if isinstance(error, OSError) else printable(why)
+        raise FileError(f"{source} cannot be read as {READERS}: {why}.") from error
     raise FileError(f"{source.name} is not a file of cells that is known: {READERS}.")
 
 
@@ -104,6 +116,11 @@ def prepare(adata: Any, use_rep: str, counts_layer: str) -> list[str]:
         return []
     import scanpy as sc
 
+    from .cells.counts import read_counts
+
+    if adata.n_obs < 2 or adata.n_vars < 2:
+        raise InputError(f"Components need two cells and two genes at least, not {adata.n_obs} and {adata.n_vars}.")
+    read_counts(adata, counts_layer if counts_layer in adata.layers else None)  # refuses what scanpy would stumble over
     said = []
     if counts_layer not in adata.layers:
         adata.layers[counts_layer] = adata.X.copy()

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
+from scipy import sparse
 from torch import Tensor
+
+from .errors import InputError
 
 
 def psnr(estimate: Tensor, truth: Tensor, data_range: float = 1.0) -> float:
@@ -68,3 +72,50 @@ def clustering_scores(x: Any, labels: Any, seed: int = 0) -> dict[str, float]:
         "nmi": float(normalized_mutual_info_score(labels, found)),
         "silhouette": float(silhouette_score(x, labels)),
     }
+
+
+def split_molecules(counts: Any, share: float, rng: np.random.Generator) -> tuple[Any, Any]:
+    """Sparse whole counts in two: every molecule goes to the first part with the chance `share`, else to the second.
+
+    Of Poisson counts the parts are independent, and Poisson too.
+    """
+    one, other = counts.copy(), counts.copy()
+    one.data = rng.binomial(counts.data, share)
+    other.data = counts.data - one.data
+    one.eliminate_zeros()
+    other.eliminate_zeros()
+    return one, other
+
+
+def molecular_cross_validation(
+    denoise: Callable[[Any], Any], counts: Any, *, share: float = 0.9, loss: str = "poisson", seed: int = 0
+) -> float:
+    """How badly `denoise` says the molecules that it was not shown, per value (Batson, Royer and Webber, 2019).
+
+    `denoise` turns counts (cells, genes; sparse), a random `share` of all molecules, into expected counts. These times
+    (1 - share) / share are what the others should be. The least loss has, of all functions of the counts, the one that
+    gives the true means.
+
+    loss  "poisson": expected - seen log expected; "squared": the squared difference
+    """
+    if not 0 < share < 1:
+        raise InputError(f"share must be between 0 and 1, not {share}.")
+    if loss not in ("poisson", "squared"):
+        raise InputError(f"loss must be poisson or squared, not {loss!r}.")
+    shown, hidden = split_molecules(sparse.csr_matrix(counts), share, np.random.default_rng(seed))
+    expected = np.asarray(denoise(shown), dtype=np.float64) * (1 - share) / share
+    seen = hidden.toarray()
+    if loss == "squared":
+        return float(np.square(expected - seen).mean())
+    if (expected < 0).any():
+        raise InputError("Expected counts must not be negative; the Poisson loss has no value there.")
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return float((expected - np.where(seen > 0, seen * np.log(expected), 0)).mean())
+
+
+def noise_distance(found: Any, truth: Any) -> dict[str, float]:
+    """How far standard deviations by component are from the true ones: found / truth - 1, its root mean square and the
+    one that is furthest from 0.
+    """
+    off = np.asarray(found, dtype=np.float64) / np.asarray(truth, dtype=np.float64) - 1
+    return {"rms": float(np.sqrt((off**2).mean())), "worst": float(off[np.argmax(np.abs(off))])}

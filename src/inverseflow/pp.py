@@ -40,7 +40,7 @@ def estimate_noise(
     """
     if repeats is not None and repeats < 1:
         raise InputError(f"repeats must be at least 1, not {repeats}.")
-    adata = adata.copy() if copy else adata
+    adata = copied(adata) if copy else adata
     components, counts, projection = read_cells(adata, layer=layer, use_rep=use_rep, n_comps=n_comps)
     noise = technical_noise(counts, projection, components, repeats=repeats, seed=random_state, progress=progress)
     keep(adata, noise, key_added, {"layer": layer or "X", "use_rep": use_rep, "seed": random_state})
@@ -57,6 +57,11 @@ def keep(adata: Any, noise: CellNoise, key: str, params: dict[str, Any]) -> None
             "spread": noise.spread,
             "params": params,
         }
+
+
+def copied(adata: Any) -> Any:
+    """A new object; of a file that is open, what is in it, in memory."""
+    return adata.to_memory() if getattr(adata, "isbacked", False) else adata.copy()
 
 
 @contextmanager

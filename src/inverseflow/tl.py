@@ -13,7 +13,7 @@ from .cells.counts import Array, read_components
 from .cells.technical import LEAST_SHARE
 from .errors import InputError
 from .noise import Noise
-from .pp import estimate_noise, writing
+from .pp import copied, estimate_noise, writing
 
 __all__ = ["denoise"]
 
@@ -49,10 +49,16 @@ def denoise(
     Also adds `.obsm[key_added + "_std"]`, what remains unknown of every component, and `.uns["inverseflow"]`. `.X` is
     never touched. Without counts "auto" smooths with a bandwidth, the spread of the last components, and says so.
     """
-    adata = adata.copy() if copy else adata
     if preset == "paper":
         n_comps = 6
     components = read_components(adata, use_rep, n_comps)
+    adata = copied(adata) if copy else adata
+    projection = read_cells(adata, layer=layer, use_rep=use_rep, n_comps=n_comps)[2] if layer_added else None
+    if components.shape[1] < n_comps:
+        warnings.warn(
+            f".obsm[{use_rep!r}] has {components.shape[1]} components, so these are denoised and not {n_comps}.",
+            stacklevel=2,
+        )
     if not adata.var_names.is_unique:
         warnings.warn("Gene names are not unique; adata.var_names_make_unique() makes them so.", stacklevel=2)
     kind, sigma = _noise(adata, noise, components, layer, use_rep, preset, random_state)
@@ -62,8 +68,7 @@ def denoise(
         adata.obsm[key_added] = result
         if std is not None:
             adata.obsm[f"{key_added}_std"] = std
-        if layer_added:
-            _, _, projection = read_cells(adata, layer=layer, use_rep=use_rep, n_comps=n_comps)
+        if projection is not None:
             adata.layers[layer_added] = projection.back(result).astype(np.float32)
         adata.uns["inverseflow"] = {
             "params": {

@@ -51,16 +51,21 @@ def log_normalised(counts: sparse.csr_matrix, target: float) -> sparse.csr_matri
 
 def read_components(adata: Any, use_rep: str, n_comps: int | None = None) -> Array:
     """`.obsm[use_rep]` as (cells, components), float64."""
+    if not hasattr(adata, "obsm"):
+        raise InputError(
+            f"Cells are given as an AnnData, not as {type(adata).__name__}; make one, or use CellDenoiser."
+        )
+    if n_comps is not None and (not isinstance(n_comps, int | np.integer) or n_comps < 1):
+        raise InputError(f"n_comps must be a whole number of at least 1, not {n_comps!r}.")
     if use_rep not in adata.obsm:
         known = ", ".join(adata.obsm.keys()) or "nothing"
         raise InputError(f"There is no .obsm[{use_rep!r}] (it has {known}); run sc.pp.pca(adata) first.")
-    x = np.asarray(adata.obsm[use_rep], dtype=np.float64)
+    found = adata.obsm[use_rep]
+    x = np.asarray(found.toarray() if sparse.issparse(found) else found, dtype=np.float64)
     if len(x) < 2:
         raise InputError("One cell alone cannot be denoised; give at least two.")
     if not np.isfinite(x).all():
         raise InputError(f".obsm[{use_rep!r}] has NaN or infinite values; compute it again from clean data.")
-    if n_comps is not None and not n_comps >= 1:
-        raise InputError(f"n_comps must be at least 1, not {n_comps}.")
     return x[:, :n_comps]
 
 
@@ -85,7 +90,10 @@ def read_counts(adata: Any, layer: str | None) -> sparse.csr_matrix:
     counts.data = np.round(counts.data).astype(np.int64)
     empty = int((np.asarray(counts.sum(1)).ravel() == 0).sum())
     if empty:
-        raise InputError(f"{where} has {empty} cells without a count; drop them with sc.pp.filter_cells(min_counts=1).")
+        cells = f"{empty} cell{'s'[: empty > 1]}"
+        raise InputError(
+            f"{where} has {cells} without a count; drop empty cells: sc.pp.filter_cells(adata, min_counts=1)."
+        )
     return counts
 
 

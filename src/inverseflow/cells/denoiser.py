@@ -93,6 +93,10 @@ class CellDenoiser:
                 f"The noise must be one number, one for each of the {x.shape[1]} components, or (cells, components),"
                 f" not of shape {tuple(sigma.shape)}."
             )
+        if not (sigma.isfinite() & (sigma > 0)).all():
+            raise InputError(
+                "The noise must be above 0 and finite everywhere; without noise there is nothing to remove."
+            )
         return sigma
 
     def _scaling(self, x: Array, noise: Noise) -> Scaling:

@@ -20,6 +20,7 @@ import numpy as np
 from scipy import sparse
 from scipy.sparse.linalg import LinearOperator, svds
 
+from ..metrics import split_molecules
 from .counts import BLOCK, Array, Projection
 
 FITTED_AT_MOST = 20_000  # cells; with more than this the directions know little of a single cell
@@ -102,7 +103,7 @@ def thinned_variance(
         for _ in range(repeats):
             shown = [block]
             for depth in range(3):
-                shown = [part for whole in shown for part in split(whole, rng)]
+                shown = [part for whole in shown for part in split_molecules(whole, 0.5, rng)]
                 variance = np.var([projection(part) for part in shown], axis=0, ddof=1) / repeats
                 pooled[depth] += variance.sum(0)
                 half[rows] += variance if depth == 0 else 0
@@ -151,13 +152,3 @@ def _leading_directions(x: sparse.csr_matrix, mean: Array, count: int, seed: int
     start = np.random.default_rng(seed).standard_normal(min(x.shape))
     _, _, right = svds(operator, k=count, v0=start, tol=1e-3)
     return np.asarray(right[::-1].T)
-
-
-def split(counts: sparse.csr_matrix, rng: np.random.Generator) -> tuple[sparse.csr_matrix, sparse.csr_matrix]:
-    """Two halves: every molecule goes to one side or the other."""
-    one, other = counts.copy(), counts.copy()
-    one.data = rng.binomial(counts.data, 0.5)
-    other.data = counts.data - one.data
-    one.eliminate_zeros()
-    other.eliminate_zeros()
-    return one, other
