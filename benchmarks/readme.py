@@ -29,7 +29,7 @@ def photographs() -> list[str]:
         "(`python -m benchmarks.run`; every table of the paper: `python -m benchmarks.table`; commands and versions in",
         "[benchmarks/results](benchmarks/results)):",
         "",
-        "| noise | input | map | posterior mean | paper's ICM | seconds |",
+        "| noise | input | map | posterior mean | paper's ICM | preset, seconds |",
         "|---|---|---|---|---|---|",
     ]
     for row in measured:
@@ -41,7 +41,7 @@ def photographs() -> list[str]:
         theirs = " / ".join(f"{paper[row][test]['map']:.2f}" for test in r["scores"])
         lines.append(
             f"| {paper[row]['title']} | {ours['input']} | {ours['map']} | **{ours['mean']}** | {theirs} |"
-            f" {r['seconds']['in_all']:.0f} |"
+            f" {r['preset']}, {r['seconds']['in_all']:.0f} |"
         )
     return lines
 

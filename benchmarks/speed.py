@@ -37,11 +37,12 @@ NETS: dict[str, tuple[ivf.NetSpec, int, int]] = {
 STEPS, SIDE, REPEATS = 160, 2048, 5
 
 
-def steps(data: Path, seconds: list[float]) -> list[dict[str, Any]]:
+def steps(given: argparse.Namespace) -> list[dict[str, Any]]:
     noise, device = ivf.Gaussian(0.3), choose_device()
     images = [torch.randn(1, 321, 481, generator=torch.Generator().manual_seed(k)) for k in range(50)]
     rows = []
-    for name, (net, batch, side) in NETS.items():
+    for name in given.nets:
+        net, batch, side = NETS[name]
         for compiled in (False, True):
             method = ivf.InverseConsistency(Bridge(noise.to(device)))
             model = method.prepare(net.build(0), 0.3)
@@ -56,10 +57,11 @@ def steps(data: Path, seconds: list[float]) -> list[dict[str, Any]]:
     return rows
 
 
-def denoising(data: Path, seconds: list[float]) -> list[dict[str, Any]]:
+def denoising(given: argparse.Namespace) -> list[dict[str, Any]]:
     image = torch.randn(1, 1, SIDE, SIDE, generator=torch.Generator().manual_seed(0))
     rows = []
-    for name, (net, _, _) in NETS.items():
+    for name in given.nets:
+        net, _, _ = NETS[name]
         settings = ivf.Settings(steps=1, batch_size=2, compile=False)
         model = ivf.Denoiser.train(
             image[..., :256, :256], "gaussian:sigma=0.5", net=net, settings=settings, progress=False
@@ -79,11 +81,11 @@ def denoising(data: Path, seconds: list[float]) -> list[dict[str, Any]]:
     return rows
 
 
-def quality(data: Path, seconds: list[float]) -> list[dict[str, Any]]:
-    datasets.load({"data": "photographs", "noise": "gaussian:sigma=0.1"}, data)  # decoded once
+def quality(given: argparse.Namespace) -> list[dict[str, Any]]:
+    datasets.load({"data": "photographs", "noise": "gaussian:sigma=0.1"}, given.data)  # decoded once
     rows = []
-    for budget in seconds:
-        found = run("gaussian25", data, Options(seconds=budget))
+    for budget in given.seconds:
+        found = run("gaussian25", given.data, Options(seconds=budget))
         scores = {test: values["mean"]["psnr"] for test, values in found["scores"].items()}
         rows.append({"seconds_asked": budget, "seconds": found["seconds"], "steps": found["steps"], "psnr": scores})
         print(rows[-1], flush=True)
@@ -99,10 +101,11 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--seconds", type=float, nargs="+", default=[40.0, 60.0], help="budgets of the part quality")
-    arguments = parser.parse_args()
-    for part in arguments.parts:
-        rows = PARTS[part](arguments.data, arguments.seconds)
-        write_result(arguments.results / f"speed_{part}_{choose_device()}.json", {"rows": rows})
+    parser.add_argument("--nets", nargs="+", choices=NETS, default=list(NETS), help="of the parts steps and denoising")
+    given = parser.parse_args()
+    for part in given.parts:
+        rows = PARTS[part](given)
+        write_result(given.results / f"speed_{part}_{choose_device()}.json", {"rows": rows})
 
 
 if __name__ == "__main__":

@@ -20,8 +20,7 @@ from scipy.ndimage import gaussian_filter
 
 import inverseflow as ivf
 from benchmarks.common import RESULTS, write_result
-from inverseflow.tiling import windows
-from inverseflow.trained import TILE_OVERLAP
+from inverseflow.tiling import TILE_OVERLAP, windows
 
 SIDE, CROP = 2048, 512
 Array = np.ndarray[Any, Any]

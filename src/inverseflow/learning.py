@@ -16,14 +16,25 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from . import tiling
 from .calibration import Calibration
 from .losses import Field
 from .methods import Method
 from .nets import NetSpec
 from .nets.wrappers import ResidualFlow, Spread
 from .noise import Noise
-from .patches import Data
-from .posterior import Estimate, Pairs, PosteriorFlow, PosteriorMean, PosteriorSpread, Recover, by_map, draw_from
+from .patches import Data, Patches
+from .posterior import (
+    Estimate,
+    Pairs,
+    PosteriorFlow,
+    PosteriorMean,
+    PosteriorSpread,
+    Recover,
+    as_it_is,
+    by_map,
+    draw_from,
+)
 from .recipe import SAMPLER_SHARE, SPREAD_SHARE
 from .replay import phase_of
 from .settings import Settings
@@ -105,7 +116,8 @@ def learn_posterior(
     rounds: int,
 ) -> tuple[nn.Module | None, Uncertainty]:
     """The mean (None if the map has it for free) and what surrounds it."""
-    recover, found, mean = by_map(method, stages.fast(flow, second)), Uncertainty(), None
+    noisy, found, mean = stages.data, Uncertainty(), None
+    stages.data, recover = recovery(stages, method, flow, second)
     for number in range(rounds):
         last = number == rounds - 1
         again = f"{number + 1}" if number else ""
@@ -130,8 +142,35 @@ def learn_posterior(
                 f"sampler{again}", "sampler", flow_of_errors, PosteriorFlow(pairs, estimate), long, record=record
             )
             found.sampler = sampler if samples else None
-            recover = _by_sampler(stages.noise, sampler, estimate)
+            stages.data, recover = noisy, _by_sampler(stages.noise, sampler, estimate)
     return mean, found
+
+
+def recovery(stages: Stages, method: Method, flow: nn.Module, how: Settings) -> tuple[Data, Recover]:
+    """The data that later stages draw from, and how x0_hat is had from it.
+
+    Images go through the map once, as a whole: a crop in training would do so in every step, and end in borders that
+    the image does not have. Not so where it is more work than for all crops, nor for data that stays on disk.
+    """
+    data, steps = stages.data, min(how.steps or math.inf, stages.done["flow"].steps)
+    if not isinstance(data, Patches) or data.values.numel() > steps * how.batch_size * data.values_per_sample:
+        return data, by_map(method, stages.fast(flow, how))
+    recover = by_map(method, stages.fast(flow, replace(how, compile=False)))  # images of many sizes, each seen once
+    multiple = tiling.multiple_of(flow)
+
+    @torch.no_grad()
+    def whole(image: Tensor) -> Tensor:
+        tile, batch, overlap = tiling.tile_for(flow, len(image), image.shape[1:])
+        return tiling.apply(
+            lambda x1: recover(x1.to(stages.device), None).cpu(),
+            image,
+            tile=tile,
+            overlap=overlap,
+            multiple=multiple,
+            batch=batch,
+        )
+
+    return data.mapped(whole), as_it_is
 
 
 def _part(settings: Settings, share: float) -> Settings:

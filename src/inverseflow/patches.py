@@ -8,8 +8,8 @@ from __future__ import annotations
 import copy
 import itertools
 import math
+from collections.abc import Callable, Sequence
 from collections.abc import Generator as Stream
-from collections.abc import Sequence
 from typing import Any, Protocol
 
 import torch
@@ -94,9 +94,19 @@ class Patches:
         return int(self.channels * math.prod(self.size))
 
     def to(self, device: torch.device) -> Patches:
-        moved = copy.copy(self)
-        moved.values = self.values.to(device)
-        return moved
+        return self._with(self.values.to(device))
+
+    def mapped(self, function: Callable[[Tensor], Tensor]) -> Patches:
+        """The same crops of what `function`, (C, *S) -> (C, *S), makes of every image."""
+        sizes = (self.freedom + torch.tensor(self.size) - 1).tolist()
+        counts = [self.channels * math.prod(size) for size in sizes]
+        images = zip(torch.split(self.values, counts), sizes, strict=True)
+        return self._with(torch.cat([function(image.reshape(-1, *size)).flatten() for image, size in images]))
+
+    def _with(self, values: Tensor) -> Patches:
+        other = copy.copy(self)
+        other.values = values
+        return other
 
     def draw(self, size: int, generator: torch.Generator, part: slice = WHOLE) -> Batch:
         index = torch.multinomial(self.share, size, replacement=True, generator=generator)[part]

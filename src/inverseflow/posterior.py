@@ -46,6 +46,11 @@ class Pairs:
         return x0, self.noise.select(batch.origin).draw(x0, generator)
 
 
+def as_it_is(x0: Tensor, generator: Generator) -> Tensor:
+    """Of data that is recovered already."""
+    return x0
+
+
 def by_map(method: Method, frozen: Field) -> Recover:
     return lambda x1, _: method.denoise(cast(nn.Module, frozen), x1)
 
