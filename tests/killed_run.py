@@ -1,4 +1,4 @@
-"""A training run for test_train to kill: python killed_run.py FOLDER. Slow, so that a kill lands inside it."""
+"""A training run for test_train to kill: python killed_run.py FOLDER. It waits near its end until it is killed."""
 
 from __future__ import annotations
 
@@ -28,6 +28,8 @@ def run(folder: str | None, pause: float = 0.0, *, resume: bool = False) -> Fitt
 
     def slow_loss(*arguments):
         time.sleep(pause)
+        while pause and arguments[2].progress > 0.93:
+            time.sleep(1)
         return method.loss(*arguments)
 
     settings = Settings(steps=STEPS, batch_size=4, checkpoint_steps=1, log_every=5, clip=1.0)

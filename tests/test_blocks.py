@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from inverseflow import blocks
 from inverseflow.blockwise import folder_of
 from inverseflow.cli import app
 
+LIMIT = 900  # seconds; a machine may be slow, a run that hangs is not
 RUN = Path(__file__).with_name("cluster_run.py")
 SOURCE = Path(ivf.__file__).parent
 
@@ -65,7 +66,7 @@ def start(place: Path, target: str, workers: int, *pause: float) -> subprocess.P
 
 def run(place: Path, target: str, workers: int) -> str:
     process = start(place, target, workers)
-    said, wrong = process.communicate(timeout=200)
+    said, wrong = process.communicate(timeout=LIMIT)
     assert process.returncode == 0, wrong[-3000:]
     return said
 
@@ -86,6 +87,15 @@ def wait_for(process: subprocess.Popen[str], place: Path, target: str, count: in
     while len(notes(place, target)) < count:
         assert process.poll() is None, process.communicate()[1][-3000:]
         time.sleep(0.02)
+
+
+def workers_with_torch(process: subprocess.Popen[str]) -> list[psutil.Process]:
+    found = []
+    for child in psutil.Process(process.pid).children(recursive=True):
+        with suppress(psutil.NoSuchProcess):
+            if child.memory_info().rss > 150e6:
+                found.append(child)
+    return found
 
 
 def inverseflow(*arguments: Any) -> Result:
@@ -126,10 +136,11 @@ def test_killed_workers_are_replaced(place: Path, undisturbed: str) -> None:
     process = start(place, "killed.ome.zarr", 2)
     for deaths in range(3):
         wait_for(process, place, "killed.ome.zarr", 3 + 6 * deaths)
-        busy = [p for p in psutil.Process(process.pid).children(recursive=True) if p.memory_info().rss > 150e6]
-        assert busy, "no worker has loaded torch"
+        while not (busy := workers_with_torch(process)):  # both may just be starting again
+            assert process.poll() is None, process.communicate()[1][-3000:]
+            time.sleep(0.02)
         busy[deaths % len(busy)].send_signal(signal.SIGKILL)
-    wrong = process.communicate(timeout=200)[1]
+    wrong = process.communicate(timeout=LIMIT)[1]
     assert process.returncode == 0, wrong[-3000:]
     assert digest(place / "killed.ome.zarr") == undisturbed
 
@@ -145,7 +156,7 @@ def test_a_killed_run_goes_on_with_the_blocks_that_are_missing(place: Path, undi
     wait_for(process, place, "again.ome.zarr", len(before) + 3)
     after = {name: (folder / blocks.NOTES / name).stat().st_mtime_ns for name in before}
     assert after == before  # not done again
-    said = process.communicate(timeout=200)[0]
+    said = process.communicate(timeout=LIMIT)[0]
     assert process.returncode == 0
     assert f"{len(before)} of 58 blocks were done before." in said
     assert digest(place / "again.ome.zarr") == undisturbed
@@ -242,7 +253,7 @@ def test_a_full_disk_is_a_sentence_and_the_run_goes_on_later(place: Path, small_
     command = ("denoise", place / "in.ome.zarr", "-m", place / "model.safetensors", "-o", target, "--device", "cpu")
     result = inverseflow(*command, "--no-audit", "--no-page")
     assert result.exit_code == 1
-    assert "the disk is full; free some space" in result.output
+    assert "free; free some space or choose another folder" in result.output
     assert not target.exists()
     small_disk("20m")
     assert inverseflow(*command, "--no-audit", "--no-page").exit_code == 0

@@ -4,6 +4,8 @@ with.
 
 from __future__ import annotations
 
+import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -24,7 +26,7 @@ TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--np
 def members(count: int, *arguments: Any, killed: bool = False) -> None:
     start = TORCHRUN if count == 2 else [sys.executable]
     done = subprocess.run(
-        [*start, MEMBER, *map(str, arguments)], capture_output=True, text=True, timeout=300, check=False
+        [*start, MEMBER, *map(str, arguments)], capture_output=True, text=True, timeout=900, check=False
     )
     assert (done.returncode != 0) == killed, done.stderr[-2000:]
 
@@ -87,13 +89,39 @@ def test_the_command_trains_with_two_processes(tmp_path) -> None:
         "YX",
     ]
     command += ["--device", "cpu", "--steps", "60", "--devices", "2", "--accumulate", "2", "-o", "m.safetensors"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=900, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     assert done.stdout.count("Wrote m.safetensors") == 1  # only the leader talks
     assert [path.name for path in tmp_path.iterdir() if "model" in path.name or path.is_dir()] == []
     noisy = tifffile.imread(tmp_path / "noisy.tif")
     result = ivf.Denoiser.load(tmp_path / "m.safetensors", device="cpu").denoise(noisy, axes="YX")
     assert np.square(result - clean).mean() < 0.6 * np.square(noisy - clean).mean()
+
+
+def test_processes_of_srun_are_a_team_and_that_of_a_batch_script_is_not(tmp_path) -> None:
+    """What SLURM tells the processes of `srun -n 2` on one machine, and the port a free one."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    job = {"SLURM_JOB_ID": "7", "SLURM_NTASKS": "2", "SLURM_NNODES": "1", "SLURM_NODEID": "0", "SLURM_PROCID": "0"}
+    job |= {"SLURM_NODELIST": "localhost", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    step = {"SLURM_STEP_NUM_TASKS": "2", "SLURM_STEP_TASKS_PER_NODE": "2", "SLURM_STEP_NUM_NODES": "1"}
+    ranks = [step | {"SLURM_PROCID": str(rank), "SLURM_LOCALID": str(rank)} for rank in (0, 1)]
+    started = [
+        subprocess.Popen([sys.executable, MEMBER, tmp_path, "gradient", "1"], env=os.environ | job | mine)
+        for mine in ({}, *ranks)
+    ]
+    assert [process.wait(300) for process in started] == [0, 0, 0]
+    alone, *both = (load(tmp_path / f"gradient_{name}.pt") for name in ("1_0", "2_0", "2_1"))
+    assert torch.equal(torch.cat([one["x"] for one in both]), alone["x"])
+    assert all(differ(one["gradient"], alone["gradient"]) < 1e-6 for one in both)
+
+
+def test_srun_with_more_processes_on_one_machine_than_on_another(monkeypatch) -> None:
+    monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "3")
+    monkeypatch.setenv("SLURM_STEP_TASKS_PER_NODE", "2,1")
+    with pytest.raises(ivf.InputError, match=r"different numbers of processes on the machines \(2,1\)"):
+        ivf.distribute(device="cpu")
 
 
 def test_batches_that_cannot_be_shared_and_devices_that_are_not_there() -> None:

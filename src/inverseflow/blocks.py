@@ -7,6 +7,7 @@ note in the folder of the run. A run that was stopped, in whatever way, goes on 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import os
 import shutil
@@ -24,7 +25,7 @@ from .denoiser import Denoiser
 from .errors import FileError
 from .imaging import Samples, samples_for, select_channels
 from .io import Image, omezarr, read
-from .io.whole import writing
+from .whole import sync_file, write_whole, writing
 
 SIDE = 1024  # pixels along each axis of a block of planes, or more where chunks are larger
 DEPTH = 64  # along each axis of a block of volumes, or more
@@ -52,6 +53,7 @@ class Job:
     tile_size: int | None
     overlap: int
     device: str
+    nan: str = "refuse"
 
     def store(self, name: str) -> omezarr.Store:
         return omezarr.reopen(Path(self.folder) / name, self.order)
@@ -77,7 +79,7 @@ def begin(job: Job, image: Image, dtypes: dict[str, str | None], *, force: bool)
         (folder / NOTES).mkdir(parents=True)
         for name, dtype in dtypes.items():
             omezarr.create(folder / name, empty_result(image), dtype, name)
-        shown.write_text(json.dumps(wanted))
+        write_whole(shown, json.dumps(wanted).encode(), overwrite=True)
 
 
 def empty_result(image: Image) -> Image:
@@ -133,10 +135,23 @@ def do_block(job: Job, block: Block) -> None:
         windows = [job.store(name).fill(values, box) for name, values in zip(job.outputs, found, strict=not level)]
         for name in job.outputs if level else ():
             job.store(name).halve(level, box)
+        for name in job.outputs:
+            _sync(job, name, level, box)
         note = Path(job.folder) / NOTES / _name(block)
         temporary = note.with_name(f".{note.name}.{os.getpid()}")
         temporary.write_text(json.dumps(windows))
         os.replace(temporary, note)
+
+
+def _sync(job: Job, name: str, level: int, box: tuple[slice, ...]) -> None:
+    """A note must not outlive what it is about, if the power fails."""
+    store = job.store(name)
+    array, units = store.group[str(level)], store.unit(level)
+    numbers = (range(s.start // unit, -(-s.stop // unit)) for s, unit in zip(box, units, strict=True))
+    for index in itertools.product(*numbers):
+        file = Path(job.folder) / name / str(level) / array.metadata.encode_chunk_key(index)
+        if file.exists():  # a chunk of nothing but zeros is none
+            sync_file(file)
 
 
 def _name(block: Block) -> str:
@@ -206,11 +221,13 @@ def _samples(job: Job) -> Samples:
     image = read(job.source, axes=job.axes)
     if job.channels is not None:
         image = select_channels(image, job.channels)
-    return samples_for(load(job.model, job.device, job.weights), image)
+    return samples_for(load(job.model, job.device, job.weights), image, job.nan)
 
 
 def finish(job: Job, image: Image, dtypes: dict[str, str | None]) -> None:
-    """Write what the outputs say of themselves."""
+    """Write what the outputs say of themselves, and clear away what killed workers had begun."""
+    for part in Path(job.folder).rglob("*.partial"):
+        part.unlink(missing_ok=True)
     notes = [json.loads(path.read_text()) for path in (Path(job.folder) / NOTES).iterdir() if path.name[0] == "0"]
     for number, name in enumerate(dtypes):
         window = (min(note[number][0] for note in notes), max(note[number][1] for note in notes))

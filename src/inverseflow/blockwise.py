@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import time
 from collections.abc import Callable, Sequence
@@ -20,11 +19,11 @@ from .errors import UsageError
 from .imaging import chosen_channels, samples_for
 from .io import Image, read, suffix_of
 from .io.omezarr import order_of
-from .io.whole import whole_or_absent
 from .logs import bar
 from .options import Options
 from .outputs import further, page_of
 from .report import write_report
+from .whole import hidden, locked, publish, write_whole
 
 ASKED = "asked.json"
 OF_TRAINING = (
@@ -39,6 +38,7 @@ OF_TRAINING = (
     "seed",
     "steps",
     "max_time",
+    "nan",
 )
 
 
@@ -54,7 +54,7 @@ def in_blocks(image: Image, target: Path, options: Options) -> bool:
 
 def folder_of(target: Path) -> Path:
     """Where a run keeps its blocks until all are there."""
-    return target.with_name(f".{target.name}.blocks")
+    return hidden(target, "blocks")
 
 
 def kept_model(target: Path, options: Options) -> Denoiser | None:
@@ -97,6 +97,7 @@ def apply_in_blocks(model: Denoiser, image: Image, path: Path, target: Path, opt
         tile_size=options.tile_size,
         overlap=options.tile_overlap,
         device=options.device,
+        nan=options.nan,
     )
     samples = samples_for(model, image)
     blocks.begin(job, image, dtypes, force=options.force)
@@ -115,8 +116,8 @@ def apply_in_blocks(model: Denoiser, image: Image, path: Path, target: Path, opt
             wanted, std = {}, False
     written = []
     for name, where in {"image": target, **wanted}.items():
-        with whole_or_absent(where, overwrite=options.force) as temporary:
-            os.replace(folder / name, temporary)
+        with locked(where):
+            publish(folder / name, where, overwrite=options.force)
         written.append(where)
     if options.page:
         error = image.replace(read(wanted.get("std", folder / "std")).data) if std else None
@@ -134,7 +135,7 @@ def _keep(model: Denoiser, folder: Path, options: Options) -> Path:
     place, asked = (folder / blocks.MODEL).resolve(), folder / ASKED
     if not asked.exists() or json.loads(asked.read_text()) != _asked(options):
         model.save(place, overwrite=True)
-        asked.write_text(json.dumps(_asked(options)))
+        write_whole(asked, json.dumps(_asked(options)).encode(), overwrite=True)
     return place
 
 
@@ -145,14 +146,15 @@ def _work(job: blocks.Job, levels: Sequence[Sequence[blocks.Block]], title: str,
         options.say(f"{all_of_them - left} of {all_of_them} blocks were done before.")
     if not left:
         return
-    done, started = all_of_them - left, time.monotonic()
+    done, first = all_of_them - left, (0, 0.0)
     with bar(title, enabled=options.bars) as update:
 
         def report() -> None:
-            nonlocal done
-            done += 1
-            rate = (done + left - all_of_them) / max(time.monotonic() - started, 1e-9)
-            update(done / all_of_them, f"{done} of {all_of_them} blocks, {rate:.2g} a second")
+            nonlocal done, first
+            done, now = done + 1, time.monotonic()
+            first = first if first[0] else (done, now)  # workers take a while to be there
+            rate = f", {(done - first[0]) / max(now - first[1], 1e-9):.2g} a second" if done > first[0] else ""
+            update(done / all_of_them, f"{done} of {all_of_them} blocks{rate}")
 
         if not options.workers and not options.scheduler:
             _alone(job, todo, report)

@@ -19,6 +19,7 @@ from .blocks import Block, Job, do_block
 from .errors import InputError, UsageError
 
 IN_FLIGHT = 4  # blocks for each worker, so that none waits for the next one
+PATIENCE = 5  # seconds without a block, after which somebody looks for the workers
 DEATHS = 5  # of workers in one block, after which it is the block that kills them
 
 
@@ -88,29 +89,40 @@ def do_blocks(client: Any, job: Job, wanted: Sequence[Block], report: Callable[[
     """All of them, in any order; the blocks of workers that die are given to others."""
     distributed = _dask()[1]
     waiting = iter(wanted)
-    flying: dict[str, Block] = {}
+    flying: dict[Any, Block] = {}
 
-    def submit(block: Block) -> Any:
-        future = client.submit(_do, job, block, __version__, pure=False)
-        flying[future.key] = block
-        return future
+    def submit(count: int) -> None:
+        for block in islice(waiting, count):
+            flying[client.submit(_do, job, block, __version__, pure=False)] = block
 
-    many = IN_FLIGHT * max(1, len(client.scheduler_info()["workers"]))
-    arriving = distributed.as_completed([submit(block) for block in islice(waiting, many)])
-    for future in arriving:
-        block = flying.pop(future.key)
-        if future.status == "error":
-            error = future.exception()
-            client.cancel([*arriving.futures])
-            if isinstance(error, distributed.KilledWorker):
-                raise InputError(
-                    f"{DEATHS} workers died, one after the other, at the block {block}; perhaps they lack memory: take "
-                    "a smaller --tile-size. The same command goes on with what is missing."
-                )
-            raise error
-        report()
-        for following in islice(waiting, 1):
-            arriving.add(submit(following))
+    submit(IN_FLIGHT * max(1, len(client.scheduler_info()["workers"])))
+    while flying:
+        try:
+            done = distributed.wait([*flying], timeout=PATIENCE, return_when="FIRST_COMPLETED").done
+        except TimeoutError:
+            _replace_the_dead(client.cluster)
+            continue
+        for future in done:
+            block = flying.pop(future)
+            if future.status == "error":
+                error = future.exception()
+                client.cancel([*flying])
+                if isinstance(error, distributed.KilledWorker):
+                    raise InputError(
+                        f"{DEATHS} workers died, one after the other, at the block {block}; perhaps they lack memory: "
+                        "take a smaller --tile-size. The same command goes on with what is missing."
+                    )
+                raise error
+            report()
+            submit(1)
+
+
+def _replace_the_dead(cluster: Any) -> None:
+    """Dask starts a worker that died again, but not one that died while it started, or that takes longer for it than
+    15 s. Without this the last two would be waited for for ever.
+    """
+    if cluster is not None:
+        cluster.scale(len(cluster.worker_spec))
 
 
 def _do(job: Job, block: Block, version: str) -> None:

@@ -10,14 +10,20 @@ from typing import Any
 
 import torch
 from lightning.fabric import Fabric
+from lightning.fabric.plugins.environments.cluster_environment import ClusterEnvironment
+from lightning.fabric.plugins.environments.lightning import LightningEnvironment
+from lightning.fabric.plugins.environments.slurm import SLURMEnvironment
+from lightning.fabric.plugins.environments.torchelastic import TorchElasticEnvironment
 from torch import nn
 
 from .errors import InputError
 from .team import Team, current_team
 
 STRATEGIES = ("ddp",)
-_processes: dict[str, Any] = {"devices": 1}
-"""What Fabric is told of the processes. One for the whole process, as is the group that torch.distributed makes."""
+_processes: dict[str, Any] = {"devices": 1, "plugins": [LightningEnvironment()]}
+"""What Fabric is told of the processes. One for the whole process, as is the group that torch.distributed makes.
+Left to itself Fabric would take one process in the job of a cluster for as many as the job has tasks.
+"""
 
 
 def distribute(devices: int = 1, nodes: int = 1, strategy: str = "ddp", device: str = "auto") -> Team:
@@ -30,18 +36,34 @@ def distribute(devices: int = 1, nodes: int = 1, strategy: str = "ddp", device: 
         raise InputError(f"A training needs at least one device on one machine, not {devices} on {nodes}.")
     if strategy not in STRATEGIES:
         raise InputError(
-            f"The strategy must be {' or '.join(STRATEGIES)}, not {strategy!r}: networks of this size fit on every "
-            "device, so that only the batch is shared."
+            f"The strategy must be {' or '.join(STRATEGIES)}, not {strategy!r}: these networks fit on every "
+            "device, and sharing out their weights would free a hundredth of its memory."
         )
-    if "TORCHELASTIC_RUN_ID" in os.environ:  # torchrun has counted
-        devices, nodes = int(os.environ["LOCAL_WORLD_SIZE"]), int(os.environ["GROUP_WORLD_SIZE"])
+    devices, nodes, environment = _started(devices, nodes)
     gpus = torch.cuda.device_count()
     if choose_device(device) == "cuda" and devices > gpus:
         raise InputError(f"{devices} devices were asked for, but this machine has {gpus} GPU{'s'[: gpus > 1]}.")
     if devices * nodes > 1:
-        _processes.update(devices=devices, num_nodes=nodes, strategy=strategy)
+        _processes.update(devices=devices, num_nodes=nodes, strategy=strategy, plugins=[environment])
         launch(device)
     return current_team()
+
+
+def _started(devices: int, nodes: int) -> tuple[int, int, ClusterEnvironment]:
+    """How many there are on each of how many machines: torchrun and srun have counted, and started them already."""
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        return int(os.environ["LOCAL_WORLD_SIZE"]), int(os.environ["GROUP_WORLD_SIZE"]), TorchElasticEnvironment()
+    if int(os.environ.get("SLURM_STEP_NUM_TASKS", "1")) == 1:  # a batch script's own process is no step of its job
+        return devices, nodes, LightningEnvironment()
+    each = os.environ["SLURM_STEP_TASKS_PER_NODE"]  # "4", "4(x2)", or where they differ "4,3"
+    if "," in each:
+        raise InputError(
+            f"srun has started different numbers of processes on the machines ({each}); start as many on each with "
+            "--ntasks-per-node."
+        )
+    devices = int(each.split("(")[0])
+    os.environ["SLURM_NTASKS_PER_NODE"] = str(devices)  # Lightning wants to have been told, srun sets it only if it was
+    return devices, int(os.environ["SLURM_STEP_NUM_NODES"]), SLURMEnvironment()
 
 
 def launch(device: str = "auto", precision: str = "auto") -> Fabric:
@@ -77,13 +99,18 @@ def placed(model: nn.Module, device: torch.device) -> nn.Module:
 
 @contextmanager
 def fast_matmul(cuda: bool) -> Iterator[None]:
-    """TF32 where float32 is left on a GPU; the user's setting comes back afterwards."""
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("high" if cuda else before)
+    """On a GPU, TF32 where float32 is left, and convolutions by whichever of cuDNN's ways is fastest for the one shape
+    that a training has; the user's settings come back afterwards.
+    """
+    before = torch.get_float32_matmul_precision(), torch.backends.cudnn.benchmark
+    if cuda:
+        torch.set_float32_matmul_precision("high")
+        torch.backends.cudnn.benchmark = True
     try:
         yield
     finally:
-        torch.set_float32_matmul_precision(before)
+        torch.set_float32_matmul_precision(before[0])
+        torch.backends.cudnn.benchmark = before[1]
 
 
 @contextmanager
