@@ -112,14 +112,15 @@ def main() -> None:
     for name, (method, usual) in METHODS.items():
         settings = replace(usual, steps=arguments.steps or usual.steps)
         models[name] = model = ivf.Denoiser.train(
-            train, ivf.Gaussian(SIGMA), method=method, settings=settings, seed=arguments.seed, device="cpu"
+            train, ivf.Gaussian(SIGMA), method=method, settings=settings, std=False, seed=arguments.seed, device="cpu"
         )
         for estimate in ("flow", "mean"):
             points = results[f"{name.upper()}, {estimate}"] = model.denoise(noisy, estimate=estimate)
             figures[f"{name}_{estimate}"] = score(points)
         figures[f"{name}_training_seconds"] = model.description["seconds"]
-    step = seconds_per_call({k: training_step(m, train[:512]) for k, m in models.items()}, rounds=60)
-    denoise = seconds_per_call({k: lambda m=m: m.denoise(noisy, estimate="flow") for k, m in models.items()}, rounds=60)
+    rounds = 3 if arguments.steps else 60  # a short run is for a look
+    step = seconds_per_call({k: training_step(m, train[:512]) for k, m in models.items()}, rounds)
+    denoise = seconds_per_call({k: lambda m=m: m.denoise(noisy, estimate="flow") for k, m in models.items()}, rounds)
     figures["seconds_per_training_step"], figures["seconds_to_denoise_1600"] = step, denoise
     figures["icm_faster_per_step"], figures["icm_faster_to_denoise"] = (
         step["ifm"] / step["icm"],

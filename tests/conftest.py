@@ -8,6 +8,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
+# Before torch and numba start theirs: numba (through scanpy) would set OpenMP's threads, and so torch's, to all cores,
+# and the spinning threads of two workers slow each other down several times over. Commands that tests start inherit it.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ |= {"OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"}
+
 import torch
 
 from inverseflow.noise import (

@@ -17,7 +17,8 @@ from inverseflow.metrics import energy_distance, psnr, rmse
 SOURCE = Path(__file__).parent.parent / "src" / "inverseflow"
 LAYERS = [
     {"errors"},
-    {"tensors", "report", "team"},
+    {"whole", "interrupt", "faults"},
+    {"tensors", "report", "team", "header"},
     {
         "noise",
         "nets",
@@ -28,10 +29,10 @@ LAYERS = [
         "logs",
         "tiling",
         "io",
-        "interrupt",
         "engine",
         "settings",
         "calibration",
+        "masking",
     },
     {"samples", "outputs", "estimate", "state"},
     {"process", "audit"},

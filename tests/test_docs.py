@@ -33,7 +33,7 @@ from inverseflow import generator, imaging, recipe
 from inverseflow.cells import denoiser as cell_denoiser
 from inverseflow.cli import app
 from inverseflow.nets import NetSpec, count_parameters
-from inverseflow.trained import TILE_OVERLAP
+from inverseflow.tiling import TILE_OVERLAP
 
 DOCS = ROOT / "docs"
 PAGES = sorted(page.name for page in DOCS.glob("*.md") if page.name != "architecture.md")
@@ -284,16 +284,26 @@ def test_figures_are_those_that_are_stored() -> None:
         assert line in page_text("scaling.md")
     for line in (*posterior_table.measured(), *posterior_table.blends()):
         assert line in page_text("uncertainty.md")
-    for line in (*cells_table.by_set(), *cells_table.by_simulation()):
+    for line in (*cells_table.by_set(), *cells_table.by_simulation(), *cells_table.by_spikes()):
         assert line in page_text("cells.md")
+    kills, endurance = results["soak_kills"], results["soak_endurance"]
+    counts = [kills[name] for name in ("corrupt_outputs", "lost_inputs", "failures_to_go_on")]
+    row = "{} corrupt outputs, {} lost inputs, {} failures to go on".format(*counts)
+    assert f"| {kills['kills']} kills over train" in page_text("reliability.md")
+    assert row in page_text("reliability.md")
+    ends = [endurance[name] for name in ("open_files", "system_threads")]
+    row = "memory {:+.2f} %, open files {:g} to {:g}, threads {:g} to {:g}".format(
+        100 * endurance["growth"], *ends[0], *ends[1]
+    )
+    assert row in page_text("reliability.md")
     many = results["many_cells"]
     assert f"{many['seconds']:.0f} s and {many['peak_memory_gb']:.1f} GB" in page_text("cells.md")
     method = " ".join(page_text("method.md").split())
     assert f"{demo['flow_psnr']:.2f} dB and the mean {demo['output_psnr']:.2f} dB" in method
-    for name in ("gaussian25", "correlated"):
+    for name in ("gaussian25", "gaussian75", "correlated", "poisson"):
         score, seconds = results[name]["scores"]["bsds500"], results[name]["seconds"]["in_all"]
         scores = " | ".join(f"{score[key]['psnr']:.2f} dB" for key in ("input", "map", "mean"))
-        assert f"| {seconds:.0f} | {scores} |" in text, name
+        assert f"| `{results[name]['preset']}` | {seconds:.0f} | {scores} |" in text, name
 
 
 def test_site_builds_without_a_warning_and_needs_no_network(tmp_path: Path) -> None:

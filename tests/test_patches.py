@@ -64,6 +64,17 @@ def test_crops_are_turned_as_numpy_turns(permutation: tuple[int, ...], flips: tu
         assert np.array_equal(back, image[:, z : z + 4, y : y + 4, x : x + 4])
 
 
+def test_mapped_images_are_cropped_at_the_same_places() -> None:
+    images = [torch.rand(2, 30, 20), torch.rand(2, 17, 41)]
+    turns = allowed_operations(Gaussian(1.0), 2)
+    means = [image.mean(dim=(1, 2), keepdim=True) for image in images]  # of a whole image, which no crop knows
+    mapped = Patches(images, 8, turns).mapped(lambda image: image - image.mean(dim=(1, 2), keepdim=True))
+    expected = Patches([image - mean for image, mean in zip(images, means, strict=True)], 8, turns)
+    here, there = (patches.draw(50, torch.Generator().manual_seed(0)) for patches in (mapped, expected))
+    assert torch.equal(here.x, there.x)
+    assert torch.equal(here.origin, there.origin)
+
+
 def test_rows() -> None:
     data = Rows(torch.arange(10.0)[:, None])
     batch = data.draw(1000, torch.Generator().manual_seed(0))

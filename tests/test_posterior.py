@@ -16,12 +16,13 @@ import inverseflow as ivf
 from inverseflow.calibration import PROBABILITIES, Calibration, quantile
 from inverseflow.errors import InputError
 from inverseflow.imaging import denoise_image, normal_field, sample_image, scratch
-from inverseflow.learning import Uncertainty
+from inverseflow.learning import Stages, Uncertainty, recovery
 from inverseflow.nets import NetSpec
 from inverseflow.nets.wrappers import ResidualFlow, Spread
 from inverseflow.noise import Gaussian
-from inverseflow.patches import Rows
+from inverseflow.patches import Patches, Rows
 from inverseflow.posterior import Pairs, PosteriorFlow, PosteriorSpread, draw_from
+from inverseflow.train import Fitted
 
 CENTRES, WIDTH, SIGMA = torch.tensor([-1.0, 1.0]), 0.3, 0.6
 """A mixture of two normals in one dimension, whose posterior is known and has two peaks."""
@@ -119,6 +120,10 @@ IMAGE = ivf.Gaussian(0.2).sample(
     generator=torch.Generator().manual_seed(0),
 )
 QUICK = ivf.Settings(steps=4, batch_size=2)
+STEEP = 1e-3
+"""A network of four steps says nearly the same everywhere, so that a rounding is a step from one group of the
+calibration to the next. Another batch size rounds otherwise, and so does another processor.
+"""
 
 
 def quick(x1=IMAGE, noise="gaussian:sigma=0.2", **arguments) -> ivf.Denoiser:
@@ -139,9 +144,9 @@ def test_error_bars_come_in_the_shape_and_kind_of_the_data(model) -> None:
     one, its_std = model.denoise(ivf.Image(IMAGE[0, 0].numpy(), "YX", pixel_size={"X": 0.1}), return_std=True)
     assert its_std.axes == "YX"
     assert its_std.pixel_size == {"X": 0.1}
-    np.testing.assert_allclose(its_std.data, std[0, 0], rtol=1e-5)
+    np.testing.assert_allclose(its_std.data, std[0, 0], rtol=STEEP)
     many, their_std = model.denoise([IMAGE[:1], IMAGE[1:]], return_std=True)
-    torch.testing.assert_close(torch.cat(their_std), std)
+    torch.testing.assert_close(torch.cat(their_std), std, rtol=STEEP, atol=0)
     torch.testing.assert_close(torch.cat(many), mean)
     np.testing.assert_allclose(one.data, mean[0, 0], rtol=1e-5)
 
@@ -206,8 +211,8 @@ def test_files_give_what_arrays_give(model) -> None:
     low, _ = model.interval(IMAGE, 0.8)
     with scratch(image.shape) as a, scratch(image.shape) as b, scratch(image.shape) as c:
         found = denoise_image(model, image, [a, b, c], std=True, quantiles=[0.1])
-        for result, expected in zip(found, (mean, std, low), strict=True):
-            np.testing.assert_allclose(result.data, expected[:, 0], rtol=1e-5, atol=1e-6)
+        for result, expected, off in zip(found, (mean, std, low), (1e-5, STEEP, STEEP), strict=True):
+            np.testing.assert_allclose(result.data, expected[:, 0], rtol=off, atol=off / 10)
         whole = sample_image(model, image, a, 7)
         tiled = sample_image(model, image, b, 7, tile_size=24, tile_overlap=8)
         other = sample_image(model, image, c, 8)
@@ -294,3 +299,28 @@ def test_gaussian_data_from_noisy_data_alone() -> None:
     )
     crossed = (0.25 * (slope / (2 * h)).mean(1)).sqrt()
     torch.testing.assert_close(std.square().mean(0).sqrt(), crossed, rtol=0.06, atol=0)
+
+
+@pytest.mark.parametrize(("steps", "whole"), [(1, False), (100, True)])
+def test_images_go_through_the_map_once_and_whole_unless_that_is_more_work(steps: int, whole: bool) -> None:
+    """Images of 40 x 56 pixels, of which a training of one step of two crops sees a part."""
+    images = [torch.rand(1, 40, 56) for _ in range(2)]
+    noise, how = Gaussian(0.1), ivf.Settings(steps=steps, batch_size=2)
+    method = ivf.InverseConsistency(ivf.Bridge(noise))
+    spec = NetSpec("UNet", widths=(8, 16), blocks=1)
+    flow = method.prepare(spec.build(0), 0.1)
+    torch.nn.init.normal_(
+        next(p for p in reversed(list(flow.parameters())) if p.ndim == 4)
+    )  # it begins as the identity
+    stages = Stages(Patches(images, 16), noise, spec, "cpu", 0, None, False, False, {})
+    stages.done["flow"] = Fitted(flow, [], steps, 0.0)
+    data, recover = recovery(stages, method, flow, how)
+    crops = data.draw(4, torch.Generator().manual_seed(0))
+    if not whole:
+        assert data is stages.data
+        assert torch.equal(recover(crops.x, None), method.denoise(flow, crops.x))
+        return
+    assert recover(crops.x, None) is crops.x
+    expected = Patches([method.denoise(flow, image[None])[0] for image in images], 16)
+    assert torch.allclose(crops.x, expected.draw(4, torch.Generator().manual_seed(0)).x, atol=1e-5)
+    assert not torch.allclose(crops.x, stages.data.draw(4, torch.Generator().manual_seed(0)).x, atol=1e-2)

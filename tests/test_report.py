@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from inverseflow.errors import InputError
+from inverseflow.errors import FileError, InputError
 from inverseflow.report import Report, charts, page, planes, write_report
 from inverseflow.report.sections import text
 
@@ -89,6 +89,8 @@ def test_page_holds_every_section_and_escapes_what_users_write() -> None:
     assert html.count("<script") == html.count("</script>") == 2
     assert html.count("{{data}}") >= 3  # the user's braces stay the user's
     assert embedded(html)["channels"] == ["DAPI", NASTY]
+    unnamed = page.render(full_report(channel_names=()))
+    assert embedded(unnamed)["channels"] == ["Channel 0", "Channel 1"]  # as --channels counts
     html = page.render(full_report())
     for name in ("compare", "residual", "noise", "training", "audit", "facts"):
         assert f'<section id="{name}">' in html
@@ -239,9 +241,9 @@ def test_writing_is_all_or_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     write_report(path, full_report())
     first = path.read_bytes()
     assert first.startswith(b"<!doctype html>")
-    with pytest.raises(InputError, match=r"run\.html exists; choose another name, or allow it to be replaced"):
+    with pytest.raises(FileError, match=r"run\.html exists; choose another name, or allow it to be replaced"):
         write_report(path, full_report())
-    with pytest.raises(InputError, match="is a folder"):
+    with pytest.raises(FileError, match="is a folder"):
         write_report(tmp_path, full_report(), overwrite=True)
 
     def fail(*_: Any) -> None:

@@ -217,3 +217,38 @@ def test_browser_shows_the_detail_of_a_large_plane(browser: Any, tmp_path: Path)
     assert (detail == 255).mean() > 0.1
     assert not seen.problems
     seen.page.close()
+
+
+EVIL = "<script>document.title='hacked'</script><img src=x onerror=\"document.title='hacked'\">'\""
+
+
+def test_names_from_files_are_text_on_the_page(browser: Any, tmp_path: Path) -> None:
+    """Whatever a file says of itself, in every place of the page, is shown as it is and does nothing."""
+    before = np.random.default_rng(0).normal(size=(2, 3, 32, 32)).astype(np.float32)
+    check = {"name": EVIL, "value": 0.5, "limits": (1.0, 2.0), "verdict": "pass", "meaning": EVIL}
+    report = Report(
+        EVIL,
+        before,
+        0.5 * before,
+        "CZYX",
+        channel_names=(EVIL, "{{script}}"),
+        pixel_size={"X": 0.1, "Y": 0.1, "Z": 1.0},
+        units={"X": EVIL, "Y": EVIL, "Z": EVIL},
+        noise=EVIL,
+        noise_formula=EVIL,
+        history={EVIL: [{"step": 1, "loss": 2.0}, {"step": 2, "loss": 1.0}]},
+        audit={"verdict": EVIL, "checks": [check]},
+        facts={EVIL: EVIL, "command": f"inverseflow denoise {EVIL}"},
+    )
+    path = tmp_path / "evil.html"
+    write_report(path, report)
+    seen = Watched(browser, path, viewport={"width": 1100, "height": 800})
+    assert seen.page.title() == f"{EVIL} \u00b7 denoised"
+    assert seen.page.locator("h1").inner_text() == EVIL
+    assert seen.page.locator("script").count() == 2  # the data and ours
+    assert seen.page.locator("img[src=x]").count() == 0
+    assert seen.page.locator("#channel option").all_inner_texts() == [EVIL, "{{script}}"]
+    assert seen.page.locator("body").inner_text().count("document.title='hacked'</script>") >= 8
+    assert not seen.problems
+    assert all(url.startswith("data:") for url in seen.requests[1:])
+    seen.page.close()

@@ -6,6 +6,7 @@ from .audit import audit as audit
 from .denoiser import Denoiser as Denoiser
 from .denoiser import denoise as denoise
 from .engine import distribute as distribute
+from .errors import DeviceError as DeviceError
 from .errors import FileError as FileError
 from .errors import InputError as InputError
 from .errors import InverseflowError as InverseflowError

@@ -29,7 +29,11 @@ def apply(model: Denoiser, image: Image, path: Path, target: Path, options: Opti
     target.parent.mkdir(parents=True, exist_ok=True)
     quantiles = check_level(options.interval) if options.interval else ()
     std = bool(options.std or quantiles or shows_errors(model, image, options))
-    tiles: dict[str, Any] = {"tile_size": options.tile_size, "tile_overlap": options.tile_overlap}
+    tiles: dict[str, Any] = {
+        "tile_size": options.tile_size,
+        "tile_overlap": options.tile_overlap,
+        "nan": options.nan,
+    }
     with ExitStack() as stack:
         shape = image.shape
         places = [stack.enter_context(imaging.scratch(shape, target.parent)) for _ in range(1 + std + len(quantiles))]

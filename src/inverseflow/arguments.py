@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import sys
 from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
@@ -15,6 +17,11 @@ def _estimate(text: str) -> str | float:
         return float(text)
     except ValueError:
         return text
+
+
+class Missing(StrEnum):
+    refuse = "refuse"
+    mask = "mask"
 
 
 class Device(StrEnum):
@@ -35,6 +42,9 @@ Files = Annotated[
     list[str], typer.Argument(help="Image files, folders of images, or quoted patterns like 'day1/*.tif'.")
 ]
 ModelFile = Annotated[Path, typer.Option("--output", "-o", help="The model file to write.")]
+MadeBy = Annotated[
+    Path | None, typer.Option("--model", "-m", help="The model that made it: more is checked, and shown.")
+]
 Noise = Annotated[
     list[str] | None,
     typer.Option(
@@ -68,6 +78,12 @@ Samples = Annotated[int, typer.Option(help="Also write this many other images th
 Dim = Annotated[
     int | None, typer.Option(min=2, max=3, help="Denoise planes (2) or volumes (3); by default by the Z axis.")
 ]
+Nan = Annotated[
+    Missing,
+    typer.Option(
+        help="NaN and infinite values: refuse the file, or mask them: not learned from, and NaN in the result."
+    ),
+]
 Seed = Annotated[int, typer.Option(help="The same seed gives the same result on a CPU.")]
 MaxTime = Annotated[str | None, typer.Option(help="At most this long in training: 90s, 10m, 2h.")]
 Steps = Annotated[int | None, typer.Option(min=1, help="Training steps; those of the mean follow.")]
@@ -95,16 +111,29 @@ def run(work: Callable[[], int]) -> None:
     import warnings
 
     from .errors import InverseflowError, NoiseError, UsageError
+    from .interrupt import as_interrupts, exit_code
 
+    for stream in (sys.stdout, sys.stderr):  # a name or a µ that a terminal cannot show is no reason to stop
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     warnings.showwarning = lambda message, *_, **__: typer.echo(f"inverseflow: {message}", err=True)
     try:
-        code = work()
+        with as_interrupts():
+            code = work()
     except (UsageError, NoiseError) as error:
         code = _fail(error, 2)
     except InverseflowError as error:
         code = _fail(error, 1)
-    except KeyboardInterrupt:
-        code = _fail("interrupted; what was begun is not written. An interrupted training goes on with --resume.", 130)
+    except (MemoryError, RuntimeError) as error:
+        from .faults import in_a_sentence
+
+        told = in_a_sentence(error, "this", "end other programs, or take smaller images")
+        if told is None:
+            raise
+        code = _fail(told, 1)
+    except KeyboardInterrupt as stop:
+        sentence = "interrupted; what was begun is not written. An interrupted training goes on with --resume."
+        code = _fail(sentence, exit_code(stop))
     except OSError as error:
         code = _fail(
             f"{error.strerror or error} ({error.filename or 'no file named'}); what was begun is not written.", 1
@@ -113,7 +142,8 @@ def run(work: Callable[[], int]) -> None:
 
 
 def _fail(error: object, code: int) -> int:
-    typer.echo(f"inverseflow: {error}", err=True)
+    for line in (error, *getattr(error, "__notes__", ())):
+        typer.echo(f"inverseflow: {line}", err=True)
     return code
 
 

@@ -23,10 +23,8 @@ FAILED = 3
 
 def middles(image: Image, spatial: str) -> Tensor:
     """(B, C, *S): the middle of a few samples, evenly spread."""
-    samples = Samples(image, spatial)
-    indices = list(samples)
-    wanted = min(SAMPLES, len(indices))
-    chosen = [indices[int((k + 0.5) * len(indices) / wanted)] for k in range(wanted)]
+    samples = Samples(image, spatial, "mask")
+    chosen = samples.spread(min(SAMPLES, len(samples)))
     return torch.stack([samples.read(index, middle(samples.shape)) for index in chosen])
 
 

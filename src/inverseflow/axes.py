@@ -42,7 +42,7 @@ def to_batch(array: Any, axes: str | None) -> tuple[Tensor, Layout]:
     """A float tensor (B, C, *S) or (B, D) and how to go back. Without `axes`: 2-D is a table, 4-D SCYX, 5-D SCZYX."""
     if axes is None and isinstance(known := getattr(array, "axes", None), str):  # an Image knows
         axes = known
-    x = as_float_tensor(array)
+    x = as_float_tensor(array).detach()
     axes = guess_axes(x) if axes is None else axes.upper()
     if len(axes) != x.ndim:
         raise InputError(f"axes={axes!r} names {len(axes)} axes, but the array has {x.ndim} (shape {tuple(x.shape)}).")

@@ -1,9 +1,8 @@
-"""Files that are whole or absent: safetensors with a JSON header, written beside the target, synced, then renamed."""
+"""The files of models and checkpoints: safetensors with a JSON header."""
 
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -13,42 +12,36 @@ from safetensors.torch import save
 from torch import Tensor
 
 from .errors import ModelFileError
+from .header import HEADER, read_header
+from .whole import write_whole
 
-HEADER = "inverseflow"
+ADAM = ("step", "exp_avg", "exp_avg_sq")
+"""What the optimiser keeps of every parameter."""
 
 
 def write_tensors(path: Path, tensors: dict[str, Tensor], header: dict[str, Any]) -> None:
     """Write atomically: a reader sees the old file or the new one, never a part."""
     data = save({k: v.detach().cpu().contiguous() for k, v in tensors.items()}, metadata={HEADER: json.dumps(header)})
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with open(temporary, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    write_whole(path, data, overwrite=True)
 
 
 def read_tensors(path: Path, kind: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """The tensors and the header of a file that `write_tensors` wrote with header["kind"] == kind."""
-    if not path.is_file():
-        raise ModelFileError(f"There is no file {path}; check the name and the folder.")
+    header = read_header(path, kind)
+    return read_values(path), header.about
+
+
+def read_values(path: Path) -> dict[str, Tensor]:
+    """The tensors of a file whose header was checked, copied out of it: the file may go or change afterwards."""
     try:
         with safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
-            header = json.loads(metadata.get(HEADER, "null"))
-            if not isinstance(header, dict) or header.get("kind") != kind:
-                raise ModelFileError(f"{path} is not an inverseflow {kind}; give a file that inverseflow wrote.")
-            return {name: file.get_tensor(name) for name in file.keys()}, header  # noqa: SIM118 (not a dict)
-    except (SafetensorError, ValueError, OSError) as error:
-        if isinstance(error, ModelFileError):
-            raise
-        raise ModelFileError(
-            f"{path} is not an inverseflow {kind}, or it is damaged; give a file that inverseflow wrote."
-        ) from error
+            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 (not a dict)
+    except (SafetensorError, OSError) as error:
+        raise ModelFileError(f"{path} is damaged, or changed while it was read; copy it again.") from error
+    for name, values in tensors.items():
+        if values.is_floating_point() and not bool(torch.isfinite(values).all()):
+            raise ModelFileError(f"{path} has NaN or infinite values in its weights {name!r}; train it again.")
+    return tensors
 
 
 def flatten_optimizer(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
@@ -58,10 +51,16 @@ def flatten_optimizer(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
 
 
 def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
+    """Take over a state that fits: for every parameter the same names, each a number or of the parameter's shape."""
+    shapes = [values.shape for group in optimizer.param_groups for values in group["params"]]
     state: dict[int, dict[str, Tensor]] = {}
     for key, value in tensors.items():
         i, _, name = key.partition(".")
+        if value.ndim and value.shape != shapes[int(i)]:
+            raise ValueError(f"the state {key} of the optimiser has the shape {tuple(value.shape)}")
         state.setdefault(int(i), {})[name] = value
+    if {frozenset(values) for values in state.values()} - {frozenset(ADAM)} or set(state) != set(range(len(shapes))):
+        raise ValueError("the state of the optimiser is not complete")
     optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
 
 

@@ -1,6 +1,6 @@
 """The command and its parts (info, noise, train, denoise, cells, ...), as they are asked for; others do the work.
 
-Exit codes: 0 done, 1 failed, 2 wrong usage, 3 done but the audit says do not trust it, 130 interrupted.
+Exit codes: 0 done, 1 failed, 2 wrong usage, 3 done but the audit says do not trust it, 130 interrupted (143 SIGTERM).
 """
 
 from __future__ import annotations
@@ -25,8 +25,11 @@ from .arguments import (
     Force,
     Interval,
     Json,
+    MadeBy,
     MaxTime,
+    Missing,
     ModelFile,
+    Nan,
     Nodes,
     Noise,
     Preset,
@@ -92,6 +95,7 @@ def train(
     axes: Axes = None,
     channels: Channels = None,
     dim: Dim = None,
+    nan: Nan = Missing.refuse,
     preset: PresetOption = Preset.auto,
     estimate: EstimateOption = None,
     samples: Annotated[
@@ -139,6 +143,7 @@ def denoise(
     axes: Axes = None,
     channels: Channels = None,
     dim: Dim = None,
+    nan: Nan = Missing.refuse,
     preset: PresetOption = Preset.auto,
     estimate: EstimateOption = None,
     std: Std = False,
@@ -204,9 +209,7 @@ def find(
 def judge(
     noisy: Annotated[Path, typer.Argument(help="The noisy image.")],
     denoised: Annotated[Path, typer.Argument(help="The denoised image, by any tool.")],
-    model: Annotated[
-        Path | None, typer.Option("--model", "-m", help="The model that made it: more is checked.")
-    ] = None,
+    model: MadeBy = None,
     noise: Noise = None,
     repeats: Repeats = None,
     axes: Axes = None,
@@ -230,9 +233,7 @@ def judge(
 @app.command()
 def cells(
     source: Annotated[Path, typer.Argument(help="Cells: .h5ad, .loom, 10x .h5, or a folder with matrix.mtx.")],
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="The .h5ad file; else beside the input.")
-    ] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="The .h5ad file; else beside it.")] = None,
     use_rep: Annotated[str, typer.Option(help="The components in .obsm; X_pca is made if it is not there.")] = "X_pca",
     counts_layer: Annotated[str, typer.Option(help="The layer with the raw counts.")] = "counts",
     n_comps: Annotated[int, typer.Option(min=1, help="How many components.")] = 20,
@@ -279,9 +280,7 @@ def generate(
 def report(
     noisy: Annotated[Path, typer.Argument(help="The noisy image.")],
     denoised: Annotated[Path, typer.Argument(help="The denoised image.")],
-    model: Annotated[
-        Path | None, typer.Option("--model", "-m", help="The model, for its noise and training curve.")
-    ] = None,
+    model: MadeBy = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="The page; else beside the result.")] = None,
     axes: Axes = None,
     force: Force = False,

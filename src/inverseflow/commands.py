@@ -7,6 +7,7 @@ import math
 import shutil
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,29 +23,31 @@ from .calibration import check_level
 from .denoiser import Denoiser
 from .engine import choose_device, distribute
 from .errors import FileError, InputError, UsageError
-from .finding import noise_of
+from .finding import look_for_gaps, noise_of
 from .generator import Generator
 from .io import Image, expand_paths, read, suffix_of
 from .noise import Noise
 from .noise.words import in_words
 from .options import DTYPES, Options
-from .outputs import forget, further, output_paths, page_of, refuse_existing, run_folder
+from .outputs import forget, further, output_paths, page_of, refuse_existing, run_folder, training_kept
 from .report import write_report
 from .settings import Settings
 from .streaming import Files
 from .trained import check_estimate
+from .whole import locked
 
 
 def show_info(files: Sequence[str], axes: str | None, *, as_json: bool) -> int:
     rows = []
     for path in expand_paths(files):
-        facts = describe.facts(understand(path, axes))
+        is_model = path.suffix.lower() == ".safetensors"
+        facts = describe.trained_facts(path) if is_model else describe.facts(understand(path, axes))
         rows.append({"file": str(path), **facts})
         if not as_json:
             console = Console(highlight=False, soft_wrap=True)
             console.print(str(path), style="bold", markup=False)
             for name, value in facts.items():
-                console.print(f"  {name.replace('_', ' '):16} {value}", markup=False)
+                console.print(f"  {name.replace('_', ' '):16} {describe.in_a_line(value)}", markup=False)
     if as_json:
         sys.stdout.write(json.dumps(rows, indent=2) + "\n")
     return 0
@@ -52,19 +55,22 @@ def show_info(files: Sequence[str], axes: str | None, *, as_json: bool) -> int:
 
 def train_model(options: Options) -> int:
     target = options.output or Path("model.safetensors")
-    refuse_existing([target], force=options.force)
+    paths = expand_paths(options.files)
+    refuse_existing([target], force=options.force, inputs=paths)
     team = distribute(options.devices, options.nodes, options.strategy, options.device)
     options = options if team.leads else replace(options, quiet=True, json=False)
-    paths = expand_paths(options.files)
     images = [open_image(path, options) for path in paths]
+    look_for_gaps(options, paths, images)
     noise = noise_of(options, images)
     if options.dry_run:
         return plan(options, paths, [target], images, noise, None)
-    learned: Denoiser | Generator = (learn_generator if options.generator else learn)(options, images, noise, target)
-    if not team.leads:
-        return 0
-    learned.save(target, overwrite=options.force)
-    forget(target)
+    with locked(target) if team.leads else nullcontext():
+        learned: Denoiser | Generator
+        learned = (learn_generator if options.generator else learn)(options, images, noise, target)
+        if not team.leads:
+            return 0
+        learned.save(target, overwrite=options.force)
+        forget(target)
     told: dict[str, Any] = {"model": str(target), "files": [str(path) for path in paths]}
     told |= describe.training(learned) if isinstance(learned, Denoiser) else learned.description
     options.say(f"Wrote {target}, learned from {len(paths)} file{'s'[: len(paths) > 1]}.")
@@ -78,8 +84,10 @@ def denoise_files(options: Options) -> int:
     pages = [page_of(target) for target in targets] if options.page else []
     tags = asked_for(options)
     beside = [path for target in targets for path in further(target, tags).values()]
-    refuse_existing([*targets, *pages, *beside], force=options.force)
+    inputs = [*paths, *([options.model] if options.model else [])]
+    refuse_existing([*targets, *pages, *beside], force=options.force, inputs=inputs)
     images = [open_image(path, options) for path in paths]
+    look_for_gaps(options, paths, images)
     model = Denoiser.load(options.model, device=options.device) if options.model else None
     if model is not None and options.noise:
         raise UsageError("A model knows its noise; give either --model or --noise.")
@@ -89,13 +97,14 @@ def denoise_files(options: Options) -> int:
     if model is not None:
         check_model(options, model)
     blockwise = [in_blocks(image, target, options) for image, target in zip(images, targets, strict=True)]
-    if model is None:
-        model = kept_model(targets[0], options) or learn(options, images, noise, targets[0])
-    audits = [
-        (apply_in_blocks if cut else apply)(model, image, path, target, options)
-        for path, image, target, cut in zip(paths, images, targets, blockwise, strict=True)
-    ]
-    forget(targets[0])
+    audits = []
+    with locked(targets[0]):
+        if model is None:
+            model = kept_model(targets[0], options) or learn(options, images, noise, targets[0])
+        for path, image, target, cut in zip(paths, images, targets, blockwise, strict=True):
+            with training_kept(targets[0]), locked(target):
+                audits.append((apply_in_blocks if cut else apply)(model, image, path, target, options))
+        forget(targets[0])
     options.finish(
         {
             "outputs": [str(t) for t in targets],
@@ -117,6 +126,7 @@ def make_report(
     errors = further(denoised, ["std"])["std"]
     std = read(errors, axes=axes) if errors.exists() else None
     target = output or page_of(denoised)
+    refuse_existing([target], force=force, inputs=[path for path in (noisy, denoised, model) if path])
     page = describe.report(noisy.name, before, after, loaded, command_line(), found, std)
     write_report(target, page, overwrite=force)
     Console(highlight=False, soft_wrap=True).print(f"Wrote {target}.", markup=False)
@@ -142,6 +152,9 @@ def files_on_disk(options: Options, images: Sequence[Image]) -> Files | None:
     if sum(math.prod(image.shape) for image in images) <= imaging.TRAIN_PIXELS:
         return None
     paths = expand_paths(options.files)
+    if options.nan == "mask":
+        options.say("Values are masked, so a part of the files is learned from.")
+        return None
     whole = [path.name for path in paths if suffix_of(path) in (".png", ".jpg", ".jpeg", ".npz")]
     if whole:
         options.say(f"{whole[0]} cannot be read in parts, so a part of the files is learned from; TIFF and Zarr can.")
@@ -160,7 +173,7 @@ def learn_generator(options: Options, images: Sequence[Image], noise: Noise, tar
 def material(options: Options, images: Sequence[Image], noise: Noise, target: Path) -> dict[str, Any]:
     """What any training starts from; what it needs to go on after an interruption lies beside the target."""
     spatial, why = imaging.choose_dimensions(images[0], options.dim)
-    data = imaging.training_samples(imaging.Samples(image, spatial) for image in images)
+    data = imaging.training_samples(imaging.Samples(image, spatial, options.nan) for image in images)
     folder = run_folder(target)
     if folder.exists() and not options.resume:
         if not options.force:
@@ -175,6 +188,7 @@ def material(options: Options, images: Sequence[Image], noise: Noise, target: Pa
         "x1": data,
         "noise": noise,
         "axes": f"C{spatial}",
+        "nan": options.nan,
         "preset": options.preset,
         "seed": options.seed,
         "device": options.device,
@@ -203,9 +217,16 @@ def plan(
         "device": choose_device(options.device),
     }
     if model is None:
-        data = imaging.training_samples(imaging.Samples(image, spatial) for image in images)
+        data = imaging.training_samples(imaging.Samples(image, spatial, options.nan) for image in images)
         lines |= describe.cost(
-            data, noise, f"C{spatial}", options.preset, options.device, seconds_of(options.max_time), options.steps
+            data,
+            noise,
+            f"C{spatial}",
+            options.preset,
+            options.device,
+            seconds_of(options.max_time),
+            options.steps,
+            options.nan,
         )
     if options.json:
         return options.finish({"plan": lines})
@@ -228,6 +249,9 @@ def check_options(options: Options, targets: Sequence[Path]) -> None:
     pictures = [target.name for target in targets if target.suffix.lower() in (".png", ".jpg", ".jpeg")]
     if pictures and (options.dtype or "").startswith("float"):
         raise UsageError(f"{pictures[0]} cannot hold {options.dtype}; write a .tif file, or leave --dtype out.")
+    whole_numbers = pictures[0] if pictures else options.dtype or ""
+    if options.nan == "mask" and (pictures or whole_numbers.startswith("uint")):
+        raise UsageError(f"{whole_numbers} cannot hold the NaN of --nan mask; write a .tif file of float32.")
     if options.tile_size and options.tile_size < 3 * options.tile_overlap:
         raise UsageError(
             f"--tile-size {options.tile_size} leaves nothing beside an overlap of {options.tile_overlap}; take at "

@@ -11,12 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from . import tiling
-from .axes import Layout, to_batch
 from .calibration import check_level
 from .engine import choose_device
-from .errors import InputError, ModelFileError
-from .io.image import Image
+from .errors import InputError, ModelFileError, TrainingDiverged
 from .learning import Stages, Uncertainty, learn_posterior
 from .methods import Method, choose_method
 from .model_file import read_model, write_model
@@ -35,10 +32,13 @@ from .recipe import (
     default_settings,
     posterior_nets,
 )
-from .samples import Scaling, check_against_noise, check_finite, read_samples, representative
+from .samples import Scaling, check_against_noise, is_array, read_samples, representative, without_gaps
 from .settings import Settings
 from .stopping import renoising
-from .trained import ESTIMATES, TILE_OVERLAP, Trained
+from .tiling import TILE_OVERLAP
+from .trained import ESTIMATES, Trained
+
+LAST_GOOD = "last_good.safetensors"  # in the folder of a training that diverged
 
 
 @dataclass
@@ -66,6 +66,7 @@ class Denoiser(Trained):
         accumulate: int = 1,
         patch_size: int | None = None,
         augment: bool = True,
+        nan: str = "refuse",
         scaling: Scaling | None = None,
         source: Source | None = None,
         seed: int = 0,
@@ -86,6 +87,7 @@ class Denoiser(Trained):
         estimate  "mean" also trains the second stage; "flow" stops after the paper's map
         std       also learn error bars; samples: also learn to draw other possible truths
         rounds    2 and more learn mean and error bars again from draws of the one before, as the EM algorithm does
+        nan       "refuse" data with NaN or infinite values, or "mask" them: nothing is learned from what is not there
         scaling   units for the network; by default the data gets mean 0 and standard deviation 1 in every channel
         source    files to learn from while they are read, more than memory holds (`Files`); x1 is then a part of them
         folder    where checkpoints and metrics go; with resume=True an interrupted run goes on
@@ -95,10 +97,11 @@ class Denoiser(Trained):
         noise, device = as_noise(noise), choose_device(device)
         if samples and (estimate != "mean" or isinstance(noise, Simulator)):
             raise InputError("Draws need the estimate mean and a noise, not a deterministic transformation.")
-        images, layout = read_samples(x1, axes)
+        images, layout = read_samples(x1, axes, nan)
         check_against_noise(images, noise)
         scaling = scaling or Scaling.of(images)
-        images = [scaling.apply(image[None])[0] for image in images]
+        images = [scaling.onto(image[None], "cpu")[0] for image in images]
+        images = without_gaps(images, scaling.carry(noise), seed)
         preset = choose_preset(preset, device)
         patch_size = patch_size or default_patch(images, preset)
         if source is None:
@@ -124,37 +127,37 @@ class Denoiser(Trained):
         where = Path(folder) if folder else None
         stages = Stages(data, inner, spec, device, seed, where, resume, progress, identity)
         enough = renoising(chosen, inner, data, device) if chosen_for_us else None
-        flow = stages.run("flow", "recovering", start, chosen, settings, enough)
-        mean, found, nets = None, Uncertainty(), posterior_nets(images, noise, preset)
-        if estimate == "mean":
+        nets = posterior_nets(images, noise, preset)
+
+        def made(flow: nn.Module, mean: nn.Module | None, found: Uncertainty, estimate: str) -> Denoiser:
+            done = stages.done
+            description: dict[str, Any] = {
+                "method": method if isinstance(method, str) else getattr(method, "__qualname__", repr(method)),
+                "net": spec.to_dict() if isinstance(spec, NetSpec) else {"kind": "custom"},
+                "noise_rms": rms,
+                "estimate": estimate,
+                "seed": seed,
+                "steps": {name: fitted.steps for name, fitted in done.items()},
+                "seconds": {name: round(fitted.seconds, 2) for name, fitted in done.items()},
+                "nets": {name: nets[name].to_dict() for name in nets if getattr(found, name) is not None},
+            }
+            if found.calibration:
+                description["coverage"] = found.calibration.coverage
+            history = {name: fitted.history for name, fitted in done.items()}
+            parts = (noise, scaling, layout.axes, images[0].shape[0], description, history, found)
+            return cls(chosen, flow, mean, *parts)
+
+        try:
+            flow = stages.run("flow", "recovering", start, chosen, settings, enough)
+            if estimate == "flow":
+                return made(flow, None, Uncertainty(), estimate)
             mean, found = learn_posterior(
                 stages, chosen, flow, rms, nets, settings, mean_settings,
                 free_mean=free, std=std, samples=samples, rounds=rounds,
             )  # fmt: skip
-        description: dict[str, Any] = {
-            "method": method if isinstance(method, str) else getattr(method, "__qualname__", repr(method)),
-            "net": spec.to_dict() if isinstance(spec, NetSpec) else {"kind": "custom"},
-            "noise_rms": rms,
-            "estimate": estimate,
-            "seed": seed,
-            "steps": {name: fitted.steps for name, fitted in stages.done.items()},
-            "seconds": {name: round(fitted.seconds, 2) for name, fitted in stages.done.items()},
-            "nets": {name: nets[name].to_dict() for name in nets if getattr(found, name) is not None},
-        }
-        if found.calibration:
-            description["coverage"] = found.calibration.coverage
-        return cls(
-            method=chosen,
-            flow=flow,
-            mean=mean,
-            noise=noise,
-            scaling=scaling,
-            axes=layout.axes,
-            channels=images[0].shape[0],
-            description=description,
-            history={name: fitted.history for name, fitted in stages.done.items()},
-            uncertainty=found,
-        )
+            return made(flow, mean, found, estimate)
+        except TrainingDiverged as error:
+            raise _with_what_is_left(error, stages, made) from error
 
     def denoise(
         self,
@@ -163,6 +166,7 @@ class Denoiser(Trained):
         estimate: str | float | None = None,
         return_std: bool = False,
         axes: str | None = None,
+        nan: str = "refuse",
         tile_size: int | None = None,
         tile_overlap: int = TILE_OVERLAP,
     ) -> Any:
@@ -171,28 +175,31 @@ class Denoiser(Trained):
 
         estimate   "mean": the posterior mean, least error; "flow": the paper's map, looks like clean data; a number
                    from 0 to 1 lies between the two. Default: as trained.
+        nan        "refuse" data with NaN or infinite values, or "mask" them: they are NaN in what comes out
         tile_size  images larger than this go through the network in tiles; by default as large as the memory suggests
         """
-        options: dict[str, Any] = {"axes": axes, "tile_size": tile_size, "tile_overlap": tile_overlap}
-        if isinstance(x1, list):
+        options: dict[str, Any] = {"axes": axes, "nan": nan, "tile_size": tile_size, "tile_overlap": tile_overlap}
+        if isinstance(x1, list) and not is_array(x1):
             results = [self.denoise(image, estimate=estimate, return_std=return_std, **options) for image in x1]
             return tuple(map(list, zip(*results, strict=True))) if return_std else results
         found = self._everywhere(self.function(estimate, std=return_std), x1, **options)
         return tuple(found) if return_std else found[0]
 
-    def quantiles(self, x1: Any, probabilities: Sequence[float], *, axes: str | None = None) -> list[Any]:
+    def quantiles(
+        self, x1: Any, probabilities: Sequence[float], *, axes: str | None = None, nan: str = "refuse"
+    ) -> list[Any]:
         """For every value, what the clean one is below with these probabilities."""
-        return self._everywhere(self.function(quantiles=probabilities), x1, axes=axes)[1:]
+        return self._everywhere(self.function(quantiles=probabilities), x1, axes=axes, nan=nan)[1:]
 
-    def interval(self, x1: Any, level: float = 0.9, *, axes: str | None = None) -> tuple[Any, Any]:
+    def interval(self, x1: Any, level: float = 0.9, *, axes: str | None = None, nan: str = "refuse") -> tuple[Any, Any]:
         """For every value, the bounds between which the clean one lies with this probability.
 
         `description["coverage"]` tells how many really did, of simulated values that no training has seen.
         """
-        low, high = self.quantiles(x1, check_level(level), axes=axes)
+        low, high = self.quantiles(x1, check_level(level), axes=axes, nan=nan)
         return low, high
 
-    def sample(self, x1: Any, n: int = 8, *, seed: int = 0, axes: str | None = None) -> Any:
+    def sample(self, x1: Any, n: int = 8, *, seed: int = 0, axes: str | None = None, nan: str = "refuse") -> Any:
         """n other clean data that x1 could come from: (n, ...) of the shape of x1. Their mean is near the estimate
         "mean", their differences show what is not known. One of them alone has twice its squared error.
         """
@@ -201,43 +208,8 @@ class Denoiser(Trained):
         draws = []
         for number in range(n):
             generator = torch.Generator().manual_seed(1_000_003 * seed + number)
-            draws += self._everywhere(self.sampler(), x1, axes=axes, beside=generator)
+            draws += self._everywhere(self.sampler(), x1, axes=axes, nan=nan, beside=generator)
         return torch.stack(draws) if isinstance(x1, Tensor) else np.stack([np.asarray(draw) for draw in draws])
-
-    def _everywhere(
-        self,
-        function: Callable[[Tensor], Tensor],
-        x1: Any,
-        *,
-        axes: str | None = None,
-        tile_size: int | None = None,
-        tile_overlap: int = TILE_OVERLAP,
-        beside: torch.Generator | None = None,
-    ) -> list[Any]:
-        """A function of batches applied to data of any kind and size; with `beside`, it also sees a standard normal."""
-        if axes is None and not isinstance(x1, Image) and np.ndim(x1) == len(self.axes):
-            axes = self.axes
-        x, layout = to_batch(x1, axes)
-        check_finite(x, "The data")
-        if x.shape[1] != self.channels or len(layout.spatial) != len(Layout(self.axes, ()).spatial):
-            raise InputError(
-                f"This model was trained on {self._shape_words()}, but the data has {x.shape[1]} channels and "
-                f"axes {layout.axes}; give matching data or train a new model."
-            )
-        if beside is not None:
-            x = torch.cat([x, torch.randn(x.shape, generator=beside)], dim=1)
-        tile, batch, tile_overlap = self.tile(x.shape[2:], tile_size, tile_overlap)
-        if tile == tuple(x.shape[2:]):
-            parts = [function(part) for part in torch.split(x, batch)]
-        else:
-            parts = [
-                tiling.apply(function, y, tile=tile, overlap=tile_overlap, multiple=self.multiple, batch=batch)[None]
-                for y in x
-            ]
-        results = [layout.restore(result) for result in torch.split(torch.cat(parts), self.channels, dim=1)]
-        if isinstance(x1, Image):
-            return [x1.replace(result.numpy()) for result in results]
-        return [result if isinstance(x1, Tensor) else result.numpy() for result in results]
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Write everything into one safetensors file with a JSON header; no pickle."""
@@ -260,9 +232,36 @@ class Denoiser(Trained):
         return cls(**read_model(Path(path), net, method, noise)).to(choose_device(device))
 
 
-def denoise(x1: Any, noise: Noise | str | Callable[..., Any], *, axes: str | None = None, **arguments: Any) -> Any:
+def denoise(
+    x1: Any,
+    noise: Noise | str | Callable[..., Any],
+    *,
+    axes: str | None = None,
+    nan: str = "refuse",
+    **arguments: Any,
+) -> Any:
     """Train on the noisy data and denoise it, in one call; `arguments` are those of `Denoiser.train`."""
-    return Denoiser.train(x1, noise, axes=axes, **arguments).denoise(x1, axes=axes)
+    return Denoiser.train(x1, noise, axes=axes, nan=nan, **arguments).denoise(x1, axes=axes, nan=nan)
+
+
+def _with_what_is_left(error: TrainingDiverged, stages: Stages, made: Callable[..., Denoiser]) -> TrainingDiverged:
+    """The same error with the stages that ended well, or of the first one its last good weights; with a folder, they
+    are also there.
+    """
+    if "flow" not in stages.done:
+        if error.fitted is None:
+            return error
+        stages.done["flow"] = error.fitted
+    left = made(stages.done["flow"].model, None, Uncertainty(), "flow")
+    words = f"the last good weights, of step {left.description['steps']['flow']} of the map,"
+    where = f"{words} are the denoiser of this exception"
+    if stages.folder:
+        path = stages.folder / LAST_GOOD
+        left.save(path, overwrite=True)
+        where = f"{words} are in {path}"
+    again = TrainingDiverged(f"{str(error).removesuffix('.')}; {where}.")
+    again.fitted, again.denoiser = error.fitted, left
+    return again
 
 
 def _check_rounds(rounds: int, free_mean: bool) -> None:

@@ -27,7 +27,7 @@ def generate_images(
     digits = max(3, len(str(count)))
     images = [output / f"generated_{number + 1:0{digits}}.tif" for number in range(count)]
     sheet = output / "sheet.png"
-    refuse_existing([*images, sheet], force=force)
+    refuse_existing([*images, sheet], force=force, inputs=[model])
     output.mkdir(parents=True, exist_ok=True)
     draws = []
     with bar("drawing", enabled=not quiet) as update:

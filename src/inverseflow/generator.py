@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,12 +13,15 @@ from torch import Tensor, nn
 
 from . import __version__
 from .axes import Layout
-from .checkpoint import prefixed, read_tensors, under, write_tensors
+from .checkpoint import prefixed, read_values, under, write_tensors
 from .denoiser import Denoiser
 from .engine import choose_device
 from .errors import InputError, ModelFileError
+from .header import FORMATS, check_keys, read_header
 from .losses import squared
+from .masking import fill as filled
 from .methods import ConsistencyTraining, FlowMatching, Method
+from .model_file import check_tensors, fill, said_of
 from .nets import NetSpec
 from .noise import Gaussian, Noise
 from .patches import Patches, Rows, allowed_operations
@@ -30,8 +34,19 @@ from .tensors import normal_like
 from .times import GrowingGrid
 from .train import fit
 
-FORMAT = 1
 SIZE = 64
+AXES = {1: "SC", 2: "SCX", 3: "SCYX", 4: "SCZYX"}
+MOST_VALUES = 2**26
+"""Of one draw as a file describes it."""
+NEEDED: dict[str, Any] = {
+    "method": str,
+    "net": {str: object},
+    "shift": [float],
+    "scale": [float],
+    "axes": str,
+    "shape": [int],
+    "description": {str: object},
+}
 METHODS: dict[str, Callable[[], Method]] = {
     "flow": lambda: FlowMatching(TO_NORMAL, solver_steps=16),
     "consistency": lambda: ConsistencyTraining(TO_NORMAL, grid=GrowingGrid(10, 80), distance=squared),
@@ -59,6 +74,7 @@ class Generator:
         *,
         method: str = "flow",
         axes: str | None = None,
+        nan: str = "refuse",
         size: int = SIZE,
         net: NetSpec | None = None,
         settings: Settings | None = None,
@@ -72,6 +88,7 @@ class Generator:
         """Learn to draw clean data like that in noisy x1.
 
         by      a Denoiser of such data, or its noise: then a denoiser is trained first. None takes x1 as it is
+        nan     "refuse" data with NaN or infinite values, or "mask" them
         method  "flow": an ODE, 32 passes of the network; "consistency": one pass, rougher
         size    images are drawn as squares (cubes) of this side
         """
@@ -83,13 +100,22 @@ class Generator:
         common: dict[str, Any] = {"seed": seed, "device": device, "resume": resume, "progress": progress}
         if by is not None and not isinstance(by, Denoiser):
             by = Denoiser.train(
-                x1, by, axes=axes, estimate="flow", preset=preset, folder=where and where / "denoiser", **common
+                x1,
+                by,
+                axes=axes,
+                nan=nan,
+                estimate="flow",
+                preset=preset,
+                folder=where and where / "denoiser",
+                **common,
             )
-        images, layout = read_samples(x1, axes)
+        images, layout = read_samples(x1, axes, nan)
         if isinstance(by, Denoiser):
-            images = [by.denoise(image[None], estimate="flow", axes=_batch_axes(layout))[0] for image in images]
+            images = [
+                by.denoise(image[None], estimate="flow", axes=_batch_axes(layout), nan=nan)[0] for image in images
+            ]
         scaling = Scaling.of(images)
-        images = [scaling.apply(image[None])[0] for image in images]
+        images = [filled(scaling.onto(image[None], "cpu"))[0] for image in images]
         data = _data(images, size)
         spec = net or default_net(images, Gaussian(1.0), preset)
         chosen = METHODS[method]()
@@ -129,7 +155,7 @@ class Generator:
             raise ModelFileError(f"{path} exists; choose another name, or let it be overwritten.")
         header = {
             "kind": "generator",
-            "format": FORMAT,
+            "format": FORMATS["generator"],
             "version": __version__,
             "method": self.kind,
             "net": self.net.to_dict(),
@@ -143,22 +169,28 @@ class Generator:
 
     @classmethod
     def load(cls, path: str | Path, *, device: str = "auto") -> Generator:
-        tensors, header = read_tensors(Path(path), "generator")
-        if header.get("format") != FORMAT:
-            raise ModelFileError(
-                f"{path} has the format {header.get('format')!r}; this inverseflow {__version__} reads {FORMAT}, so "
-                "update inverseflow."
-            )
-        try:
-            spec = NetSpec.from_dict(header["net"])
-            model = METHODS[header["method"]]().prepare(spec.build(), TIME_UNIT)
-            model.load_state_dict(under("model.", tensors))
-            scaling = Scaling(torch.tensor(header["shift"]), torch.tensor(header["scale"]))
-            shape, axes, about = tuple(header["shape"]), header["axes"], header["description"]
-        except (KeyError, TypeError, AttributeError, RuntimeError, ModelFileError) as error:
-            raise ModelFileError(f"{path} cannot be used as it is: {error}.") from error
+        path = Path(path)
+        header = read_header(path, "generator")
+        about = header.about
+        check_keys(path, about, NEEDED, {})
+        with said_of(path):
+            shape, axes, method = tuple(about["shape"]), about["axes"], about["method"]
+            if method not in METHODS:
+                raise ModelFileError(f"its method {method[:40]!r} is neither {' nor '.join(METHODS)}")
+            if not shape or min(shape) < 1 or math.prod(shape) > MOST_VALUES or axes != AXES.get(len(shape)):
+                raise ModelFileError(f"it cannot draw samples of shape {shape[:6]} with axes {axes[:20]!r}")
+            if not len(about["shift"]) == len(about["scale"]) == shape[0] or min(about["scale"]) <= 0:
+                raise ModelFileError("its shift and scale are not those of its channels")
+            spec = NetSpec.from_dict(about["net"])
+            model = METHODS[method]().prepare(spec.outline(), TIME_UNIT)
+            check_tensors({"model": model}, header.tensors)
+            x = torch.empty(1, *shape, device="meta")
+            if model(x, torch.empty(1, device="meta")).shape != x.shape:
+                raise ModelFileError("its network does not fit its shape")
+            fill(model, under("model.", read_values(path)))
+            scaling = Scaling(torch.tensor(about["shift"]), torch.tensor(about["scale"]))
         model.to(choose_device(device)).requires_grad_(False)
-        return cls(header["method"], model, spec, scaling, axes, shape, about)
+        return cls(method, model, spec, scaling, axes, shape, about["description"])
 
 
 def _batch_axes(layout: Layout) -> str:

@@ -8,6 +8,7 @@ is finished goes to a file if it is large.
 from __future__ import annotations
 
 import itertools
+import math
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -24,13 +25,15 @@ from .denoiser import Denoiser
 from .errors import InputError
 from .io import Image
 from .io.lazy import LazyArray
-from .samples import check_finite
-from .trained import TILE_OVERLAP
+from .masking import missing, refuse_missing
+from .tiling import TILE_OVERLAP
+from .whole import reserve, writing
 
 IN_MEMORY = 2**28  # bytes of a result that are kept in memory; more goes to a scratch file
 TRAIN_PIXELS = 2**26  # more are not read for training: 256 MB of float32
 MIN_VOLUME = 8  # slices; fewer are denoised as planes
 MAX_ANISOTROPY = 5.0  # of the distance between slices and pixels; beyond it neighbouring slices tell little
+EXACT = {"f": 4, "i": 2, "u": 2}  # bytes of a number that float32 holds exactly
 _METRES = {"Å": 1e-10, "nm": 1e-9, "µm": 1e-6, "mm": 1e-3, "cm": 1e-2, "m": 1.0}
 
 Report = Callable[[float], None]
@@ -99,10 +102,15 @@ def chosen_channels(image: Image) -> tuple[int, ...] | None:
 
 
 class Samples:
-    """The samples of an image: `for index in samples: samples.read(index, region)` gives (C, *region) in float32."""
+    """The samples of an image: `for index in samples: samples.read(index, region)` gives (C, *region), in float32 where
+    that holds the values. An image with missing values is refused unless they are to be masked.
+    """
 
-    def __init__(self, image: Image, spatial: str) -> None:
-        self.image, self.spatial = image, spatial
+    def __init__(self, image: Image, spatial: str, nan: str = "refuse") -> None:
+        self.image, self.spatial, self.nan = image, spatial, nan
+        self.dtype = (
+            np.float64 if image.dtype.kind in "iuf" and image.dtype.itemsize > EXACT[image.dtype.kind] else np.float32
+        )
         size = dict(zip(image.axes, image.shape, strict=True))
         missing = [letter for letter in spatial if letter not in size]
         if missing:
@@ -121,6 +129,11 @@ class Samples:
     def __len__(self) -> int:
         return int(np.prod(self._counts, dtype=np.int64))
 
+    def spread(self, wanted: int) -> list[tuple[int, ...]]:
+        """So many of them, evenly spread."""
+        numbers = [int((k + 0.5) * len(self) / wanted) for k in range(wanted)]
+        return [tuple(map(int, np.unravel_index(n, self._counts))) if self._counts else () for n in numbers]
+
     def where(self, index: tuple[int, ...], region: tuple[slice, ...], channel: int) -> tuple[Any, ...]:
         """The place in the image's own order of axes."""
         place: dict[str, Any] = dict(zip(self.loops, index, strict=True)) | dict(zip(self.spatial, region, strict=True))
@@ -131,10 +144,11 @@ class Samples:
         order = [letter for letter in self.image.axes if letter in self.spatial]
         planes = []
         for channel in range(self.channels):
-            values = np.asarray(self.image.data[self.where(index, region, channel)], dtype=np.float32)
+            values = np.asarray(self.image.data[self.where(index, region, channel)], dtype=self.dtype)
             planes.append(values.transpose([order.index(letter) for letter in self.spatial]))
         x = torch.from_numpy(np.ascontiguousarray(np.stack(planes)))
-        check_finite(x, "The image")
+        if self.nan == "refuse" and bool(missing(x).any()):
+            refuse_missing(self.image.data, self.image.axes, "The image")
         return x
 
 
@@ -145,11 +159,10 @@ def training_samples(images: Iterable[Samples], limit: int = TRAIN_PIXELS) -> li
     share = min(1.0, limit / pixels)
     chosen = []
     for samples in images:
-        indices = list(samples)
-        wanted = max(1, round(share * len(indices)))
+        wanted = max(1, round(share * len(samples)))
         # A part of the samples, evenly spread; where even one is too large, a part of each of its long axes.
-        part = min(1.0, share * len(indices) / wanted) ** (1 / len(samples.shape))
-        for index in (indices[int((k + 0.5) * len(indices) / wanted)] for k in range(wanted)):
+        part = min(1.0, share * len(samples) / wanted) ** (1 / len(samples.shape))
+        for index in samples.spread(wanted):
             sizes = [max(min(n, 64), int(n * part)) for n in samples.shape]
             if part < 1:  # four blocks of a quarter each see more of the image than its centre alone
                 sizes = [max(min(n, 64), size // 2) for n, size in zip(samples.shape, sizes, strict=True)]
@@ -162,11 +175,14 @@ def training_samples(images: Iterable[Samples], limit: int = TRAIN_PIXELS) -> li
 @contextmanager
 def scratch(shape: tuple[int, ...], folder: Path | None = None) -> Iterator[Any]:
     """A float32 array to be filled: in memory, or beyond a size in a temporary file in `folder`."""
-    if int(np.prod(shape, dtype=np.int64)) * 4 <= IN_MEMORY:
+    size = math.prod(shape) * 4
+    if size <= IN_MEMORY:
         yield np.zeros(shape, np.float32)
         return
-    with tempfile.TemporaryDirectory(prefix=".inverseflow-", dir=folder) as place:
-        yield _OnDisk(Path(place) / "scratch.npy", shape)
+    with tempfile.TemporaryFile(dir=folder) as file:  # it has no name, so nothing is left of it, whatever happens
+        with writing((folder or Path(tempfile.gettempdir())) / "a scratch file", size):
+            reserve(file, size)
+        yield _OnDisk(file, shape)
 
 
 class _OnDisk:
@@ -174,15 +190,17 @@ class _OnDisk:
 
     dtype = np.dtype(np.float32)
 
-    def __init__(self, path: Path, shape: tuple[int, ...]) -> None:
-        self.path, self.shape = path, shape
-        np.lib.format.open_memmap(path, "w+", np.float32, shape)
+    def __init__(self, file: Any, shape: tuple[int, ...]) -> None:
+        self.file, self.shape = file, shape
+
+    def _mapped(self) -> np.ndarray[Any, Any]:
+        return np.memmap(self.file, self.dtype, "r+", shape=self.shape)
 
     def __getitem__(self, key: Any) -> np.ndarray[Any, Any]:
-        return np.array(np.lib.format.open_memmap(self.path, "r")[key])
+        return np.array(self._mapped()[key])
 
     def __setitem__(self, key: Any, values: Any) -> None:
-        np.lib.format.open_memmap(self.path, "r+")[key] = values
+        self._mapped()[key] = values
 
 
 def denoise_image(
@@ -193,6 +211,7 @@ def denoise_image(
     estimate: str | float | None = None,
     std: bool = False,
     quantiles: Sequence[float] = (),
+    nan: str = "refuse",
     tile_size: int | None = None,
     tile_overlap: int = TILE_OVERLAP,
     report: Report | None = None,
@@ -201,7 +220,7 @@ def denoise_image(
     return the image with each of them as data; `report` gets the part done.
     """
     function = model.function(estimate, std=std, quantiles=quantiles)
-    _apply(model, function, image, targets, None, tile_size, tile_overlap, report)
+    _apply(model, function, samples_for(model, image, nan), targets, None, tile_size, tile_overlap, report)
     return [image.replace(target) for target in targets]
 
 
@@ -211,19 +230,20 @@ def sample_image(
     target: Any,
     seed: int,
     *,
+    nan: str = "refuse",
     tile_size: int | None = None,
     tile_overlap: int = TILE_OVERLAP,
     report: Report | None = None,
 ) -> Image:
     """One other possible truth, drawn into `target`."""
-    _apply(model, model.sampler(), image, [target], seed, tile_size, tile_overlap, report)
+    _apply(model, model.sampler(), samples_for(model, image, nan), [target], seed, tile_size, tile_overlap, report)
     return image.replace(target)
 
 
 def _apply(
     model: Denoiser,
     function: Callable[[Tensor], Tensor],
-    image: Image,
+    samples: Samples,
     targets: Sequence[Any],
     seed: int | None,
     tile_size: int | None,
@@ -231,8 +251,7 @@ def _apply(
     report: Report | None,
 ) -> None:
     """`function` on every sample, band by band. With a seed it is also shown standard normal values."""
-    samples = samples_for(model, image)
-    spatial = samples.spatial
+    image, spatial = samples.image, samples.spatial
     tile, batch, overlap = model.tile(samples.shape, tile_size, tile_overlap)
     order = [spatial.index(letter) for letter in image.axes if letter in spatial]
     whole = [slice(0, n) for n in samples.shape]
@@ -255,12 +274,12 @@ def _apply(
                 report((number + rows.stop / samples.shape[0]) / len(samples))
 
 
-def samples_for(model: Denoiser, image: Image) -> Samples:
+def samples_for(model: Denoiser, image: Image, nan: str = "refuse") -> Samples:
     """The samples of an image as a model sees them, if it can."""
     spatial = Layout(model.axes, ()).spatial
     if any(letter not in image.axes for letter in spatial):
         raise InputError(f"This model denoises {spatial}, but the image has the axes {image.axes}; train one for it.")
-    samples = Samples(image, spatial)
+    samples = Samples(image, spatial, nan)
     if samples.channels != model.channels:
         raise InputError(
             f"This model was trained on {model.channels} channels, but the image has {samples.channels}; "

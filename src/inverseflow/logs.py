@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TextIO
+from typing import Any, BinaryIO
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from .whole import write_whole, writing
 
 
 class MetricsLog:
@@ -19,15 +21,16 @@ class MetricsLog:
     def __init__(self, folder: Path | None, step: int, elapsed: float) -> None:
         self.rows: list[dict[str, float]] = []
         self._last = (step, elapsed)
-        self._file: TextIO | None = None
+        self._file: BinaryIO | None = None
         self._board: Any = None
         if folder is None:
             return
         path = folder / "metrics.jsonl"
         kept = [row for row in _read_rows(path) if row["step"] <= step] if step else []
-        path.write_text("".join(json.dumps(row) + "\n" for row in kept))
+        write_whole(path, "".join(json.dumps(row) + "\n" for row in kept).encode(), overwrite=True)
         self.rows.extend(kept)
-        self._file = open(path, "a", buffering=1)  # noqa: SIM115 (closed in __exit__)
+        self._path = path
+        self._file = open(path, "ab", buffering=0)  # noqa: SIM115 (closed in __exit__)
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError:
@@ -42,10 +45,12 @@ class MetricsLog:
         self._last = (step, elapsed)
         self.rows.append(row)
         if self._file:
-            self._file.write(json.dumps(row) + "\n")
+            with writing(self._path):
+                self._file.write(f"{json.dumps(row)}\n".encode())
         if self._board:
-            self._board.add_scalar("loss", mean, step)
-            self._board.add_scalar("lr", lr, step)
+            with writing(self._path.parent):
+                self._board.add_scalar("loss", mean, step)
+                self._board.add_scalar("lr", lr, step)
         return rate, mean
 
     def __enter__(self) -> MetricsLog:
@@ -57,7 +62,8 @@ class MetricsLog:
         if self._file:
             self._file.close()
         if self._board:
-            self._board.close()
+            with suppress(OSError):  # of a disk that has become full: the rows are in the other file too
+                self._board.close()
 
 
 class ProgressBar:
@@ -114,7 +120,7 @@ def bar(title: str, *, enabled: bool) -> Iterator[Callable[..., None]]:
 def _read_rows(path: Path) -> list[dict[str, float]]:
     """The whole rows of a metrics file; a kill may have cut the last one."""
     rows = []
-    for line in path.read_text().splitlines() if path.exists() else []:
+    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
         try:
             rows.append(json.loads(line))
         except ValueError:

@@ -11,7 +11,7 @@ from typing import Any
 
 from rich.console import Console
 
-from .trained import TILE_OVERLAP
+from .tiling import TILE_OVERLAP
 
 DTYPES = (None, "same", "float32", "float64", "uint8", "uint16")
 
@@ -28,6 +28,7 @@ class Options:
     axes: str | None = None
     channels: str | None = None
     dim: int | None = None
+    nan: str = "refuse"
     preset: str = "auto"
     estimate: str | float | None = None
     std: bool = False

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
-from .errors import FileError, UsageError
+from .errors import FileError, InverseflowError, UsageError
 from .io import beside, suffix_of
+from .io.omezarr import is_zarr
+from .whole import exists, hidden, writing
 
 
 def output_paths(paths: Sequence[Path], output: Path | None) -> list[Path]:
     """Beside each input, in the folder asked for, or the one file asked for."""
     if output is None:
         return [beside(path, "_denoised") for path in paths]
-    if suffix_of(output) and not output.is_dir():
+    if suffix_of(output) and (is_zarr(output) or not output.is_dir()):  # an OME-Zarr image is a folder too
         if len(paths) > 1:
             raise UsageError(f"{len(paths)} files cannot all become {output}; give a folder with -o.")
         return [output]
@@ -26,10 +29,16 @@ def output_paths(paths: Sequence[Path], output: Path | None) -> list[Path]:
     return targets
 
 
-def refuse_existing(targets: Sequence[Path], *, force: bool) -> None:
-    existing = [target for target in targets if target.exists()]
-    if existing and not force:
-        raise FileError(f"{existing[0]} exists; choose another name with -o, or replace it with --force.")
+def refuse_existing(targets: Sequence[Path], *, force: bool, inputs: Sequence[Path] = ()) -> None:
+    """Said before anything is computed. An input is never replaced, whatever name or link leads to it."""
+    read = {path.resolve() for path in inputs if path.exists()}
+    for target in targets:
+        with writing(target):
+            there, place = exists(target), target.resolve()
+        if there and any(place == one or place in one.parents for one in read):
+            raise UsageError(f"{target} is an input, which is never written over; choose another name with -o.")
+        if there and not force:
+            raise FileError(f"{target} exists; choose another name with -o, or replace it with --force.")
 
 
 def further(target: Path, tags: Sequence[str]) -> dict[str, Path]:
@@ -49,7 +58,18 @@ def page_of(target: Path) -> Path:
 
 def run_folder(target: Path) -> Path:
     """Where a training keeps what it needs to go on after an interruption."""
-    return target.with_name(f".{target.name}.training")
+    return hidden(target, "training")
+
+
+@contextmanager
+def training_kept(target: Path) -> Iterator[None]:
+    """Whatever fails after a training says where it is."""
+    try:
+        yield
+    except InverseflowError as error:
+        if run_folder(target).exists():
+            error.add_note(f"The training is kept in {run_folder(target)}: --resume goes on after it.")
+        raise
 
 
 def forget(target: Path) -> None:

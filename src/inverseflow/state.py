@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -12,11 +14,16 @@ from torch import nn
 
 from .checkpoint import flatten_optimizer, prefixed, read_tensors, restore_optimizer, under, write_tensors
 from .errors import ModelFileError
+from .faults import in_words
+from .header import FORMATS, check_keys
 from .settings import Settings
 from .team import Team
+from .whole import locked
 
 OTHER_NOISE = 1_000_003  # apart are the seeds of the processes of a team
 CHECKPOINT = "checkpoint.safetensors"
+SMALLER = "take a smaller batch, or let it go through the network in parts (--accumulate 2)"
+NEEDED = {"step": int, "elapsed": float, "settings": {str: object}, "looks": [float]}
 LOOKS, PATIENCE, FALL, HURRY = 20, 5, 0.03, 0.25
 """Looks at the figure in a whole training; how many of them without a fall of 3 % end it; and how fast it then ends."""
 
@@ -40,7 +47,8 @@ class State:
         self.folder, self.settings, self.team, self.device, self.seed = folder, settings, team, device, seed
         self.host = torch.Generator().manual_seed(seed)  # all draw the same crops, of which each reads its own
         self.noise = torch.Generator(device).manual_seed(seed + 1 + OTHER_NOISE * team.rank)
-        self.step = 0
+        self._lock = ExitStack()
+        self.step = self.saved_step = 0
         self._agreed = 0.0
         self.looks: list[float] = []
         self.hurried: tuple[int, float] | None = None  # from this step and this part of the schedule on
@@ -104,9 +112,16 @@ class State:
             "generator.host": self.host.get_state(),
             **{f"generator.noise.{rank}": state for rank, state in enumerate(noises)},
         }
-        header = {"kind": "checkpoint", "step": self.step, "elapsed": self.elapsed, "settings": self.identity}
+        header = {
+            "kind": "checkpoint",
+            "format": FORMATS["checkpoint"],
+            "step": self.step,
+            "elapsed": self.elapsed,
+            "settings": self.identity,
+        }
         header |= {"looks": self.looks, "hurried": self.hurried}
         write_tensors(self.folder / CHECKPOINT, tensors, header)
+        self.saved_step = self.step
 
     def open(self, resume: bool) -> None:
         """Make the folder; go on from its checkpoint if asked to, and never write over one."""
@@ -114,6 +129,8 @@ class State:
             return
         self.folder.mkdir(parents=True, exist_ok=True)
         path = self.folder / CHECKPOINT
+        if self.team.leads:
+            self._lock.enter_context(locked(path))
         if path.exists() and not resume:
             raise ModelFileError(
                 f"{self.folder} holds the checkpoint of an earlier run; resume it, or give another folder."
@@ -122,9 +139,22 @@ class State:
             self._load(path)
         self.team.wait()  # nobody writes before all have looked
 
+    @contextmanager
+    def under_way(self, title: str) -> Iterator[None]:
+        """Until the end nobody else goes on with it; what a device does to it is said in words, with what is kept."""
+
+        def kept() -> str:
+            if not self.folder or not (self.folder / CHECKPOINT).exists():
+                return ""
+            return f"The checkpoint of step {self.saved_step} is in {self.folder}: go on with --resume (resume=True)."
+
+        with self._lock, in_words(lambda: f"step {self.step + 1} of {title}", SMALLER, kept):
+            yield
+
     def _load(self, path: Path) -> None:
         tensors, header = read_tensors(path, "checkpoint")
-        differing = [k for k, v in self.identity.items() if header.get("settings", {}).get(k) != v]
+        check_keys(path, header, NEEDED, {"hurried": object})
+        differing = [k for k, v in self.identity.items() if header["settings"].get(k) != v]
         if differing:
             raise ModelFileError(
                 f"{path} belongs to a run with other settings ({', '.join(differing)}); "
@@ -137,15 +167,16 @@ class State:
             self.host.set_state(tensors["generator.host"])
             mine = tensors.get(f"generator.noise.{self.team.rank}")
             if mine is None:  # there are more processes than before
-                self.noise.manual_seed(self.seed + 1 + OTHER_NOISE * self.team.rank + int(header["step"]))
+                self.noise.manual_seed(self.seed + 1 + OTHER_NOISE * self.team.rank + header["step"])
             else:
                 self.noise.set_state(mine)
-        except (RuntimeError, KeyError, ValueError) as error:
+            hurried = header.get("hurried")
+            self.hurried = (int(hurried[0]), float(hurried[1])) if hurried else None
+        except (RuntimeError, KeyError, ValueError, TypeError, IndexError) as error:
             raise ModelFileError(
                 f"{path} does not fit this network; it belongs to another run, so use another folder."
             ) from error
-        self.step = int(header["step"])
-        self.looks, hurried = header.get("looks", []), header.get("hurried")
-        self.hurried = (int(hurried[0]), float(hurried[1])) if hurried else None
+        self.step = self.saved_step = header["step"]
+        self.looks = header["looks"]
         self.started = time.monotonic() - float(header["elapsed"])
         self._agreed = self.saved = float(header["elapsed"])

@@ -94,8 +94,8 @@ class DiskPatches:
             yield self._placed(read_ahead)
 
     def _placed(self, batch: Any) -> Batch:
-        x, origin = (tensor.to(self.device, non_blocking=True) for tensor in batch)
-        return Batch(self.scaling.apply(x), origin)
+        x, origin = batch
+        return Batch(self.scaling.onto(x, self.device), origin.to(self.device, non_blocking=True))
 
 
 def _seed(generator: torch.Generator) -> int:

@@ -8,9 +8,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from .errors import InputError
+
 Generator = torch.Generator | None
 Parameter = float | Tensor
 """One number, (C,) one per channel, or (B, 1) / (B, C) one per sample."""
+EXACT = 2**24
+"""Up to here float32 holds every whole number."""
 
 
 def expand(t: Tensor, x: Tensor) -> Tensor:
@@ -51,11 +55,28 @@ def sample_mean(x: Tensor) -> Tensor:
 
 
 def as_float_tensor(x: Any) -> Tensor:
-    """A floating tensor of any array; float64 stays, everything else becomes float32."""
+    """A floating tensor of any array: float32, but float64 where the data is that, or whole numbers that float32 cannot
+    hold. Masked values become NaN.
+    """
     if isinstance(x, Tensor):
-        return x if x.dtype in (torch.float32, torch.float64) else x.float()
-    array = np.asarray(x)
-    array = array.astype(
-        np.float64 if array.dtype == np.float64 else np.float32
-    )  # a copy: never share the user's memory
-    return torch.from_numpy(array)
+        if x.is_complex():
+            raise InputError(f"The data is {x.dtype} and not real numbers; give its magnitude, or both parts apart.")
+        if x.dtype in (torch.float32, torch.float64):
+            return x
+        return x.double() if not x.is_floating_point() and _rounds(x.cpu().numpy()) else x.float()
+    try:
+        array = np.ma.filled(x.astype(np.float64), np.nan) if np.ma.isMaskedArray(x) else np.asarray(x)
+    except ValueError:  # lists of several lengths
+        raise InputError("The data is no array: its rows have several lengths; give a list of arrays.") from None
+    if array.dtype.kind not in "biuf":
+        raise InputError(f"The data is {array.dtype} and not real numbers; give an integer or floating-point array.")
+    wide = array.dtype.itemsize > 4 if array.dtype.kind == "f" else _rounds(array)
+    # A copy: never share the user's memory, and no strides that torch does not know.
+    return torch.from_numpy(array.astype(np.float64 if wide else np.float32, order="C"))
+
+
+def _rounds(array: Any) -> bool:
+    """Are there whole numbers that float32 cannot hold?"""
+    if not array.size or array.dtype.itemsize < 4 or array.dtype.kind not in "iu":
+        return False
+    return bool(max(int(array.max()), -int(array.min())) > EXACT)

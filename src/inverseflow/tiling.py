@@ -13,10 +13,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from .errors import InputError
+from .faults import lacks_memory, too_large
 
+TILE_OVERLAP = 64
 Function = Callable[[Tensor], Tensor]
 Read = Callable[[tuple[slice, ...]], Tensor]
 
@@ -93,6 +95,21 @@ def choose_tile(
     return tile, max(1, pixels // math.prod(tile)), min([overlap, *(k // 3 // multiple * multiple for k in cut)])
 
 
+def tile_for(
+    model: nn.Module, channels: int, shape: Sequence[int], size: int | None = None, overlap: int = TILE_OVERLAP
+) -> tuple[tuple[int, ...], int, int]:
+    """The same for a wrapped network on its device: what it needs for a pixel, and the corners of its own grid."""
+    net = getattr(model, "net", None)
+    features = getattr(net, "features_per_pixel", 64) * (channels if getattr(net, "separate", False) else 1)
+    pixels = pixels_at_once(next(model.parameters()).device, features)
+    return choose_tile(shape, pixels, multiple_of(model), size, overlap)
+
+
+def multiple_of(model: nn.Module) -> int:
+    """Tiles start at multiples of this, where the network's own grid has a corner."""
+    return int(getattr(getattr(model, "net", None), "multiple", 1))
+
+
 def bands(
     function: Function,
     read: Read,
@@ -160,10 +177,13 @@ def _run(function: Function, x: Tensor, overlap: int, multiple: int) -> Tensor:
     """function(x), in smaller pieces if the memory does not suffice."""
     try:
         return function(x)
-    except torch.OutOfMemoryError:
-        half = max(x.shape[2:]) // 2
-        if len(x) == 1 and half < 3 * max(overlap, multiple):
+    except (MemoryError, RuntimeError) as error:
+        half = max(x.shape[2:], default=0) // 2
+        if not lacks_memory(error):
             raise
+        if len(x) == 1 and half < 3 * max(overlap, multiple):
+            size = " x ".join(map(str, x.shape[2:]))
+            raise too_large(f"a tile of {size}", "take a smaller --tile-overlap, or end other programs") from error
     # Outside of the except clause: the traceback would hold on to the memory that was asked for.
     if len(x) > 1:
         return torch.cat([_run(function, part, overlap, multiple) for part in x.chunk(2)])

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from .engine import fast_matmul, launch, placed
 from .errors import TrainingDiverged
-from .interrupt import held_back
+from .interrupt import Stopped, held_back
 from .logs import MetricsLog, ProgressBar
 from .losses import Field
 from .methods import Batch, Moment
@@ -75,10 +75,9 @@ def fit(
     model = placed(model, fabric.device)
     average = copy.deepcopy(model).requires_grad_(False)
     optimizer = _optimizer(model, settings, cuda)
-    team = current_team()
-    mine = team.share(settings.batch_size)
-    where = Path(folder) if folder else None
-    run = State(model, average, optimizer, fabric.device, seed, where, settings, identity, team)
+    mine = (team := current_team()).share(settings.batch_size)
+    place = fabric.device, seed, Path(folder) if folder else None
+    run = State(model, average, optimizer, *place, settings, identity, team)
     wrapped, optimizer = fabric.setup(_compiled(model, settings, data, cuda), optimizer)
     run.open(resume)
     data = data.to(fabric.device)
@@ -100,9 +99,10 @@ def fit(
         # Noted on the device; read, which waits for it, only before something is logged or kept.
         bad_step.copy_(torch.where((bad_step < 0) & ~torch.isfinite(value), steps, bad_step))
 
+    good = LastGood(run, title)
     take = Replay(step, phase, run.noise) if cuda and phase and team.size == 1 else step
     drawn = batches(data, settings.batch_size, run.host, mine)
-    with log, bar, closing(drawn), fast_matmul(cuda), own_stream(cuda), held_back() as interrupted:
+    with run.under_way(title), log, bar, closing(drawn), fast_matmul(cuda), own_stream(cuda), held_back() as asked:
         while (done := run.progress) < 1:
             rate = settings.rate(done)
             _set_rate(optimizer, rate)
@@ -113,16 +113,16 @@ def fit(
             over = run.progress >= 1
             due = over or run.is_save_due()
             if over or due or run.step % settings.log_every == 0:
-                _check(int(bad_step), title, settings)
+                good.look(int(bad_step), log.rows)
             if over or run.step % settings.log_every == 0:
                 speed, mean = log.add(run.step, run.elapsed, float(total), rate)
                 bar.update(run.step, run.elapsed, mean, speed)
                 total.zero_()
-            stop = run.meets and bool(team.agree(interrupted(), fabric.device))
+            stop = int(team.agree(asked(), fabric.device)) if run.meets else 0
             if due or stop:
                 run.save()
             if stop:
-                raise KeyboardInterrupt
+                raise Stopped(stop)
     return Fitted(average, log.rows, run.step, run.elapsed)
 
 
@@ -170,12 +170,32 @@ def _set_rate(optimizer: Any, rate: float) -> None:
         group["lr"] = rate
 
 
-def _check(bad_step: int, title: str, settings: Settings) -> None:
-    if bad_step >= 0:
-        raise TrainingDiverged(
-            f"The loss is not finite at step {bad_step} of {title}; check that the noise is that of the"
-            f" data, or lower the learning rate ({settings.lr:g}) or the clip ({settings.clip})."
+def all_finite(model: nn.Module) -> bool:
+    """Asked of the device once."""
+    values = [p.detach() for p in model.parameters() if p.numel()]
+    return not values or bool(torch.stack([torch.isfinite(p).all() for p in values]).all())
+
+
+class LastGood:
+    """The averaged network as it was when last looked at and all was well."""
+
+    def __init__(self, run: State, title: str) -> None:
+        self.run, self.title = run, title
+        self.fitted = Fitted(copy.deepcopy(run.average), [], run.step, run.elapsed)
+
+    def look(self, bad_step: int, rows: list[dict[str, float]]) -> None:
+        run = self.run
+        if bad_step < 0 and all_finite(run.model) and all_finite(run.average):
+            self.fitted.model.load_state_dict(run.average.state_dict())
+            self.fitted.steps, self.fitted.seconds, self.fitted.history = run.step, run.elapsed, list(rows)
+            return
+        error = TrainingDiverged(
+            f"The loss is not finite at step {bad_step if bad_step >= 0 else run.step + 1} of {self.title}; check that"
+            f" the noise is that of the data, or lower the learning rate ({run.settings.lr:g}) or the clip"
+            f" ({run.settings.clip})."
         )
+        error.fitted = self.fitted if self.fitted.steps else None
+        raise error
 
 
 def _compiled(model: nn.Module, settings: Settings, data: Data, cuda: bool) -> nn.Module:

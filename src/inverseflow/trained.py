@@ -6,22 +6,26 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from . import tiling
+from .axes import Layout, to_batch
 from .calibration import check_probabilities
 from .engine import half_precision, placed
 from .errors import InputError
+from .io.image import Image
 from .learning import Uncertainty
+from .masking import check_policy, fill, missing, refuse, restore
 from .methods import Method
 from .noise import Noise, Simulator
 from .posterior import draw_from
 from .samples import Scaling
 from .tensors import broadcast
+from .tiling import TILE_OVERLAP
 
 ESTIMATES = ("mean", "flow")
-TILE_OVERLAP = 64
 
 
 @dataclass
@@ -54,7 +58,8 @@ class Trained:
 
         def denoise(x1: Tensor) -> Tensor:
             with half_precision(self.device, self._ours):
-                return self._denoise_batch(x1.to(self.device), estimate, std, quantiles).cpu()
+                result = self._denoise_batch(self._shown(x1), estimate, std, quantiles).cpu()
+            return restore(result, missing(x1))
 
         return denoise
 
@@ -66,14 +71,19 @@ class Trained:
 
         @torch.no_grad()
         def draw(both: Tensor) -> Tensor:
-            x1, z = both.to(self.device).float().chunk(2, dim=1)
-            y1 = self.scaling.apply(x1)
+            x1, z = both.chunk(2, dim=1)
+            y1, z = self._shown(x1), z.to(self.device).float()
             with half_precision(self.device, self._ours):
                 mean = self._mean(y1)
                 drawn = draw_from(sampler, y1, mean, spread(y1, mean), z)  # type: ignore[arg-type]
-            return self.scaling.undo(self._project(drawn)).cpu()
+            return restore(self.scaling.undo(self._project(drawn)).cpu(), missing(x1))
 
         return draw
+
+    def _shown(self, x1: Tensor) -> Tensor:
+        """Data as the networks see it: scaled, without gaps, on the device."""
+        y1 = self.scaling.onto(x1, self.device)
+        return fill(y1) if bool(missing(x1).any()) else y1
 
     @property
     def device(self) -> torch.device:
@@ -86,20 +96,16 @@ class Trained:
     @property
     def multiple(self) -> int:
         """Tiles start at multiples of this, where the network's own grid has a corner."""
-        return int(getattr(getattr(self.flow, "net", None), "multiple", 1))
+        return tiling.multiple_of(self.flow)
 
     def tile(
-        self, shape: Sequence[int], tile_size: int | None = None, overlap: int = TILE_OVERLAP
+        self, shape: Sequence[int], tile_size: int | None = None, overlap: int = tiling.TILE_OVERLAP
     ) -> tuple[tuple[int, ...], int, int]:
         """The tile of an image of this shape, how many go through the network together, and how far they overlap."""
-        net = getattr(self.flow, "net", None)
-        features = getattr(net, "features_per_pixel", 64) * (self.channels if getattr(net, "separate", False) else 1)
-        pixels = tiling.pixels_at_once(self.device, features)
-        return tiling.choose_tile(shape, pixels, self.multiple, tile_size, overlap)
+        return tiling.tile_for(self.flow, self.channels, shape, tile_size, overlap)
 
     @torch.no_grad()
-    def _denoise_batch(self, x1: Tensor, estimate: str | float, std: bool, quantiles: Sequence[float]) -> Tensor:
-        y1 = self.scaling.apply(x1.float())
+    def _denoise_batch(self, y1: Tensor, estimate: str | float, std: bool, quantiles: Sequence[float]) -> Tensor:
         blend = {"mean": 0.0, "flow": 1.0}[estimate] if isinstance(estimate, str) else estimate
         mean = self._mean(y1) if blend < 1 or std or quantiles else None
         flow = self.method.denoise(self.flow, y1) if blend > 0 else None
@@ -115,6 +121,44 @@ class Trained:
                 results.append(calibration.std(predicted) * broadcast(self.scaling.scale, y1))
             results += [self.scaling.undo(self._project(mean + calibration.quantile(predicted, p))) for p in quantiles]
         return torch.cat(results, dim=1)
+
+    def _everywhere(
+        self,
+        function: Callable[[Tensor], Tensor],
+        x1: Any,
+        *,
+        axes: str | None = None,
+        nan: str = "refuse",
+        tile_size: int | None = None,
+        tile_overlap: int = TILE_OVERLAP,
+        beside: torch.Generator | None = None,
+    ) -> list[Any]:
+        """A function of batches applied to data of any kind and size; with `beside`, it also sees a standard normal."""
+        if axes is None and not isinstance(x1, Image) and np.ndim(x1) == len(self.axes):
+            axes = self.axes
+        check_policy(nan)
+        x, layout = to_batch(x1, axes)
+        if nan == "refuse":
+            refuse("The data", layout.restore(missing(x)), layout.axes)
+        if x.shape[1] != self.channels or len(layout.spatial) != len(Layout(self.axes, ()).spatial):
+            raise InputError(
+                f"This model was trained on {self._shape_words()}, but the data has {x.shape[1]} channels and "
+                f"axes {layout.axes}; give matching data or train a new model."
+            )
+        if beside is not None:
+            x = torch.cat([x, torch.randn(x.shape, generator=beside)], dim=1)
+        tile, batch, tile_overlap = self.tile(x.shape[2:], tile_size, tile_overlap)
+        if tile == tuple(x.shape[2:]):
+            parts = [function(part) for part in torch.split(x, batch)]
+        else:
+            parts = [
+                tiling.apply(function, y, tile=tile, overlap=tile_overlap, multiple=self.multiple, batch=batch)[None]
+                for y in x
+            ]
+        results = [layout.restore(result) for result in torch.split(torch.cat(parts), self.channels, dim=1)]
+        if isinstance(x1, Image):
+            return [x1.replace(result.numpy()) for result in results]
+        return [result if isinstance(x1, Tensor) else result.numpy() for result in results]
 
     def _mean(self, y1: Tensor) -> Tensor:
         """The mean network is the map's twin, so the map's method applies it: one pass at t = 1, then the domain."""

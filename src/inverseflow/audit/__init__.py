@@ -25,15 +25,18 @@ from torch import Tensor
 
 from ..axes import to_batch
 from ..errors import InputError
+from ..masking import fill, missing
 from ..noise import Noise, as_noise
 from .figures import figures
 from .limits import ALONE, BEYOND, MEANING, WITH_DENOISER
 
 __all__ = ["SAMPLES", "Audit", "Check", "audit", "figures", "judge", "middle"]
 
-SMALLEST, SAMPLES = 32, 4
+SMALLEST, SAMPLES, MOST_MISSING = 32, 4, 0.5
 LARGEST = {2: (512, 512), 3: (16, 192, 192)}
-"""Pixels along y and x, samples, and pixels of planes and volumes: less cannot be judged, more says nothing new."""
+"""Pixels along y and x, samples, the share that may be missing, and pixels of planes and volumes: less cannot be
+judged, more says nothing new.
+"""
 VERDICTS = ("pass", "doubtful", "fail")
 
 
@@ -103,9 +106,14 @@ def audit(
         raise InputError(f"The audit needs images of at least {SMALLEST} x {SMALLEST} pixels.")
     where = (slice(0, SAMPLES), slice(None), *middle(before.shape[2:]))
     before, after = before[where], after[where]
+    gone = missing(before) | missing(after)
+    if float(gone.float().mean()) > MOST_MISSING:
+        raise InputError(f"More than {100 * MOST_MISSING:g} % of what the audit looks at is NaN; give other images.")
+    mask = gone if bool(gone.any()) else None
+    before, after = (fill(x.masked_fill(gone, torch.nan)) for x in (before, after))
     generator = torch.Generator().manual_seed(seed)
     if isinstance(by, Noise | str):
-        return judge(figures(before, after, as_noise(by), generator=generator), ALONE)
+        return judge(figures(before, after, as_noise(by), mask=mask, generator=generator), ALONE)
     plausible = by.function("flow")(before)
     found = figures(
         before,
@@ -114,6 +122,7 @@ def audit(
         denoise=by.function(estimate),
         calibrated=(by.description["estimate"] if estimate is None else estimate) in ("mean", 0),
         plausible=plausible,
+        mask=mask,
         generator=generator,
     )
     return judge(found, WITH_DENOISER)

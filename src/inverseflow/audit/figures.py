@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -10,10 +11,36 @@ from torch import Tensor
 
 from ..errors import InputError
 from ..estimate import estimate_noise
-from ..noise import Noise
+from ..masking import fill
+from ..noise import Domain, Noise
 from ..tensors import Generator
 from . import measures
 from .measures import Residual
+
+
+@dataclass(frozen=True, eq=False)
+class Gaps(Noise):
+    """A noise whose draws miss the values that the data misses, filled in the same way."""
+
+    noise: Noise
+    mask: Tensor
+
+    def draw(self, x0: Tensor, generator: Generator) -> Tensor:
+        return fill(self.noise.draw(x0, generator).masked_fill(self.mask, torch.nan))
+
+    @property
+    def domain(self) -> Domain:
+        return self.noise.domain
+
+    def project(self, x0: Tensor) -> Tensor:
+        return self.noise.project(x0)
+
+    def mean(self, x0: Tensor) -> Tensor:
+        return self.noise.mean(x0)
+
+    def std(self, x0: Tensor) -> Tensor:
+        return self.noise.std(x0)
+
 
 Denoise = Callable[[Tensor], Tensor]
 WHITE = 0.1
@@ -30,12 +57,17 @@ def figures(
     denoise: Denoise | None = None,
     calibrated: bool = True,
     plausible: Tensor | None = None,
+    mask: Tensor | None = None,
     generator: Generator = None,
 ) -> dict[str, float]:
     """Of images (B, C, *S). Without `denoise` nothing can be simulated, and what is left is compared with the noise.
 
+    `mask` is true where values are missing and were filled: the same is done to all that is simulated.
+
     `calibrated`: it gives posterior means. The map is none: it keeps the spread of clean data, right or wrong.
     """
+    if mask is not None:
+        noise = Gaps(noise, mask)
     plausible = noise.project(clean if plausible is None else plausible)
     # A camera clips, and no noise model says so: what is simulated is kept within the range of what was seen.
     first, second = (noise.draw(plausible, generator).clamp(noisy.min(), noisy.max()) for _ in range(2))
@@ -74,7 +106,8 @@ def _declared(noisy: Tensor, plausible: Tensor, noise: Noise, drawn: Tensor, gen
         quiet = measures.quiet_noise(noisy, noise, middle.expand(plausible.shape).contiguous(), generator)
         found = {"too little noise declared": max(quiet), "too much noise declared": -min(quiet)}
     try:
-        seen = estimate_noise(noisy.cpu().numpy(), axes="SCZYX" if noisy.ndim == 5 else "SCYX")
+        known = noisy.masked_fill(noise.mask, np.nan) if isinstance(noise, Gaps) else noisy
+        seen = estimate_noise(known.cpu().numpy(), axes="SCZYX" if noisy.ndim == 5 else "SCYX")
     except InputError:
         return found
     seen_lag1 = (0.0, 0.0) if seen.lag1 is None or seen.family != "correlated" else seen.lag1[-2:]

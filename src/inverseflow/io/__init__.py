@@ -7,6 +7,7 @@ if it can be written, `write(path, image, dtype, name)`.
 from __future__ import annotations
 
 import glob
+import math
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -14,9 +15,10 @@ from types import ModuleType
 from typing import Any
 
 from ..errors import FileError
+from ..whole import whole_or_absent
 from . import npy, omezarr, other, raster, tiff
 from .image import Image
-from .whole import whole_or_absent
+from .lazy import target_dtype
 
 __all__ = ["Image", "beside", "expand_paths", "read", "suffix_of", "write"]
 
@@ -51,6 +53,8 @@ def read(path: Name, *, axes: str | None = None) -> Image:
         raise FileError(f"There is no file {path}; check the name and the folder.")
     if path.is_dir():
         return omezarr.read(path, axes)
+    if not path.is_file():
+        raise FileError(f"{path} is a pipe or a device and not a file; save what it gives to a file, and read that.")
     try:
         return _module(path).read(path, axes)  # type: ignore[no-any-return]
     except PermissionError as error:
@@ -69,7 +73,8 @@ def write(path: Name, image: Image, *, dtype: Any = None, overwrite: bool = Fals
     module = _module(path)
     if not hasattr(module, "write"):
         raise FileError(f"{path.name} cannot be written, only read; write {beside(path, '').name} instead.")
-    with whole_or_absent(path, overwrite=overwrite) as temporary:
+    needed = math.prod(image.shape) * target_dtype(image, dtype).itemsize
+    with whole_or_absent(path, overwrite=overwrite, needed=needed) as temporary:
         module.write(temporary, image, dtype, path.name)
 
 

@@ -8,6 +8,7 @@ question and guesses nothing, because a Z stack that is denoised as a time serie
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ..errors import FileError, InputError
+from ..errors import InputError
 
 LETTERS = "STCZYX"
 _EXAMPLES = {1: "X", 2: "YX or SC", 3: "TYX, ZYX or CYX", 4: "TZYX, TCYX or CZYX", 5: "TCZYX or TZCYX", 6: "STCZYX"}
@@ -67,6 +68,9 @@ class Image:
 
     def __post_init__(self) -> None:
         check_axes(self.axes, self.shape)
+        clean = _clean(self.pixel_size, self.units, self.channel_names)
+        for name, value in zip(("pixel_size", "units", "channel_names"), clean, strict=True):
+            object.__setattr__(self, name, value)
         if self.source_dtype is None:
             object.__setattr__(self, "source_dtype", self.dtype)
 
@@ -90,7 +94,7 @@ class Image:
 
     @property
     def nbytes(self) -> int:
-        return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
+        return math.prod(self.shape) * self.dtype.itemsize
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
         return np.array(self.data[...], dtype=dtype, copy=copy)
@@ -124,18 +128,22 @@ def settle_axes(path: Path, shape: tuple[int, ...], found: str | None, asked: st
     return found
 
 
-def check_contents(path: Path, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
-    """Refuse early what no later step can use."""
-    if 0 in shape:
-        raise FileError(f"{path} has an axis of length 0 (shape {shape}); there is nothing in it to denoise.")
-    if dtype.kind == "c":
-        raise FileError(f"{path} holds complex numbers ({dtype}); save their magnitude, or real and imaginary parts.")
-    if dtype.kind not in "biuf":
-        raise FileError(f"{path} holds {dtype} and not numbers; save an integer or floating-point array.")
-
-
 def unit_name(unit: Any) -> str:
     """One spelling per unit: "um", "micron" and "micrometer" are all "µm"; pixels are no unit."""
     text = str(unit).strip() if unit else ""
     known = _CANONICAL.get(text.lower(), text)
     return "" if known.lower() in ("pixel", "pixels", "px", "none") else known
+
+
+def printable(text: Any) -> str:
+    """Text from a file without what would steer a terminal."""
+    return "".join(letter if letter.isprintable() else "\ufffd" for letter in str(text)[:1000])
+
+
+def _clean(sizes: Any, units: Any, names: Any) -> tuple[dict[str, float], dict[str, str], tuple[str, ...]]:
+    """What a file says of its axes and channels, as far as it can be meant: finite sizes above 0, and text."""
+    known = sizes.items() if isinstance(sizes, Mapping) else ()
+    found = {a: float(n) for a, n in known if isinstance(n, int | float | np.number) and 0 < n < math.inf}
+    words = units.items() if isinstance(units, Mapping) else ()
+    listed = names if isinstance(names, list | tuple) else ()
+    return found, {str(a): printable(unit) for a, unit in words}, tuple(printable(name) for name in listed)

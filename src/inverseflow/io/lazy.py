@@ -1,18 +1,18 @@
 """Arrays that stay in their file until a region is asked for, and bands of rows on the way back.
 
 Reading: a `LazyArray` turns any basic slice into one box `start <= i < stop` per axis; a format only has to read a box.
-Memory maps are opened for each box and dropped with it, so that pages once read do not stay in the resident memory.
 Writing: `bands` walks through an image in the order of the file, some whole rows of one plane at a time. Every pixel is
 read once, and no more than a band is in memory.
 """
 
 from __future__ import annotations
 
+import math
 import operator
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
@@ -69,7 +69,7 @@ class MappedArray(LazyArray):
     ) -> None:
         self.path, self.shape, self.dtype = path, shape, dtype.newbyteorder("=")
         self._stored, self._offset, self._order = dtype, offset, "F" if fortran else "C"
-        end = offset + int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        end = offset + math.prod(shape) * dtype.itemsize
         if end > path.stat().st_size:
             raise FileError(f"{path} ends before its data does; it is truncated, so copy it again from its source.")
 
@@ -80,13 +80,36 @@ class MappedArray(LazyArray):
 def read_mapped(
     path: Path, dtype: np.dtype[Any], shape: tuple[int, ...], offset: int, start: Box, stop: Box, order: Any = "C"
 ) -> Array:
-    """Copy a box out of a file through a memory map that lives only for this call."""
-    box = tuple(slice(a, b) for a, b in zip(start, stop, strict=True))
+    """Copy a box out of a file, run by run. No memory map: under one, a disk that fails kills the process."""
+    if order == "F":
+        return read_mapped(path, dtype, shape[::-1], offset, start[::-1], stop[::-1]).T
+    size = tuple(b - a for a, b in zip(start, stop, strict=True))
+    cut = max((axis for axis, n in enumerate(shape) if size[axis] < n), default=0)  # behind it, all is taken
+    found = np.empty(size, dtype)
+    if not found.size:
+        return found
+    strides = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
+    first = sum(a * step for a, step in zip(start, strides, strict=True))
+    runs = found.reshape(math.prod(size[:cut]), -1).view(np.uint8)
     try:
-        mapped = np.memmap(path, dtype, "r", offset, shape, order)
-    except (OSError, ValueError) as error:
-        raise FileError(f"{path} changed or disappeared while it was read; read it again.") from error
-    return np.array(mapped[box], dtype=dtype.newbyteorder("="))
+        with open(path, "rb", buffering=0) as file:
+            for run, index in zip(runs, np.ndindex(*size[:cut]), strict=False):
+                place = first + sum(i * step for i, step in zip(index, strides, strict=False))
+                file.seek(offset + place * dtype.itemsize)
+                fill(file, run)
+    except (OSError, ValueError, OverflowError) as error:
+        said = error.strerror if isinstance(error, OSError) and error.strerror else "it is shorter than it was"
+        raise FileError(f"{path} changed or disappeared while it was read ({said}); read it again.") from error
+    return found.astype(dtype.newbyteorder("="), copy=False)
+
+
+def fill(file: IO[bytes], run: Array) -> None:
+    done = 0
+    while done < len(run):
+        got = file.readinto(run[done:])  # type: ignore[attr-defined]
+        if not got:
+            raise ValueError("the file ends")
+        done += got
 
 
 def bands(image: Image, order: str, dtype: np.dtype[Any], *, rows: int = 0) -> Iterator[Array]:

@@ -6,18 +6,43 @@ describes the pixels themselves is set anew: sizes, type, order, physical sizes,
 
 from __future__ import annotations
 
+import math
+import re
+from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
 
-from .image import Image, unit_name
+from ..errors import FileError
+from .image import Image, printable, unit_name
 
+MOST_ELEMENTS, MOST_PLANES = 2_000_000, 10_000_000
 PIXEL_TYPES = {
     **{name: name for name in ("int8", "int16", "int32", "uint8", "uint16", "uint32")},
     "float32": "float",
     "float64": "double",
 }
+
+
+def check_description(path: Path, tif: Any) -> None:
+    """Refuse a document that would grow, count planes without end, or name files outside of the folder.
+
+    It is looked at as text: whoever parses it has lost already.
+    """
+    text = str(tif.pages.first.description or "") if len(tif.pages) else ""
+    if "<!DOCTYPE" in text or "<!ENTITY" in text or text.count("<") > MOST_ELEMENTS:
+        raise FileError(f"{path} has a description that would fill the memory when read; get it again from its source.")
+    for pixels in re.findall(r"<(?:\w+:)?Pixels\b[^>]*", text):
+        planes = math.prod(int(n[:20]) for n in re.findall(r"\bSize[CTZ]\s*=\s*[\"'](\d+)", pixels))
+        if planes > MOST_PLANES:
+            raise FileError(f"{path} claims {planes:.3g} planes; it is damaged, so get it again from its source.")
+    for name in re.findall(r"\bFileName\s*=\s*[\"']([^\"']*)", text):
+        parts = name.replace("\\", "/").split("/")
+        if ".." in parts or parts[0] == "" or ":" in parts[0]:
+            raise FileError(
+                f"{path} says that a part of it is the file {printable(name)}, outside of its folder; that is not read."
+            )
 
 
 def parse(xml: str) -> dict[str, Any]:

@@ -17,8 +17,9 @@ from typing import Any
 import numpy as np
 
 from ..errors import FileError
-from .image import Image, check_contents, settle_axes, unit_name
+from .image import Image, settle_axes, unit_name
 from .lazy import Array, cast, target_dtype
+from .zarrdata import check_metadata, open_array
 
 _UNITS = {
     "µm": "micrometer",
@@ -47,17 +48,17 @@ def read(path: Path, axes: str | None) -> Image:
         raise FileError(f"{path} is a folder and not an OME-Zarr image; give a file, or a pattern like '{path}/*.tif'.")
     group, attributes, version = _image_group(zarr, path)
     (scale, shift), level, found = _multiscale(path, attributes["multiscales"][0], version)
-    try:
-        arrays = [group[dataset.path] for dataset in level.datasets]
-    except KeyError as error:
-        raise FileError(f"{path} lacks a level that its metadata name; copy it again from its source.") from error
+    arrays = [open_array(path, group, dataset.path) for dataset in level.datasets]
     data = arrays[0]
-    check_contents(path, data.shape, np.dtype(data.dtype))
+    if data.ndim != len(level.axes):
+        raise FileError(f"{path} has {data.ndim} dimensions but names {len(level.axes)} axes; it is damaged.")
     letters = settle_axes(path, data.shape, found, axes)
     units = {letter: unit_name(axis.unit) for letter, axis in zip(letters, level.axes, strict=True) if axis.unit}
     size = {a: n for a, n in zip(letters, scale, strict=True) if a in "TZYX" and (a in units or n != 1)}
-    channels = (attributes.get("omero") or {}).get("channels") or []
-    names = tuple(str(channel.get("label", i)) for i, channel in enumerate(channels))
+    omero = attributes.get("omero")
+    channels = omero.get("channels") if isinstance(omero, dict) else None
+    listed = channels if isinstance(channels, list) and all(isinstance(c, dict) for c in channels) else []
+    names = tuple(str(channel.get("label", i)) for i, channel in enumerate(listed))
     metadata = {
         "version": version,
         "chunks": data.chunks,
@@ -75,16 +76,22 @@ def read(path: Path, axes: str | None) -> Image:
 def _image_group(zarr: Any, path: Path) -> tuple[Any, dict[str, Any], str]:
     """The group that holds the image, its NGFF attributes and their version."""
     try:
+        check_metadata(path)
         group = zarr.open_group(path, mode="r")
         attributes = dict(group.attrs)
         if "bioformats2raw.layout" in attributes.get("ome", attributes) and "0" in group:
             if "1" in group:
                 warnings.warn(f"{path.name} holds several images; only the first is read.", stacklevel=4)
+            check_metadata(path / "0")
             group = group["0"]
             attributes = dict(group.attrs)
+    except FileError:
+        raise
     except Exception as error:
         raise FileError(f"{path} is not an OME-Zarr image, or it is damaged; copy it again from its source.") from error
     inner = attributes.get("ome", attributes)
+    if not isinstance(inner, dict) or not isinstance(inner.get("multiscales", []), list):
+        raise FileError(f"{path} has OME-Zarr metadata that break the rules of the format.")
     if "plate" in inner or "well" in inner:
         raise FileError(f"{path} is a plate of many images; give one of them, like {path / 'A' / '1' / '0'}.")
     if not inner.get("multiscales"):
@@ -151,7 +158,8 @@ class Store:
         array = self.group["0"]
         stored = cast(block, np.dtype(array.dtype))
         array[box] = stored
-        return float(stored.min()), float(stored.max())
+        known = stored[np.isfinite(stored)]
+        return (float(known.min()), float(known.max())) if known.size else (np.inf, -np.inf)
 
     def halve(self, level: int, box: tuple[slice, ...]) -> None:
         """Write a part of a level from the one before."""

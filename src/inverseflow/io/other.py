@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from ..errors import FileError
-from .image import Image, check_contents, settle_axes
+from .bounds import check_contents
+from .image import Image, settle_axes
 from .lazy import Array, Box, LazyArray
 
 # Which package reads a suffix; bioio itself is only the frame that they plug into.
@@ -47,8 +48,10 @@ def read(path: Path, axes: str | None) -> Image:
             f"{path.name} needs two more packages to be read: pip install 'inverseflow[bioio]' {package}."
         ) from error
     try:
-        image = reader(path)
-        blocks, order = image.dask_data, str(image.dims.order)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of the readers among themselves
+            image = reader(path)
+            blocks, order = image.dask_data, str(image.dims.order)
     except Exception as error:
         raise FileError(
             f"{path} could not be read by bioio: pip install {package} if it is missing, else the file is damaged."

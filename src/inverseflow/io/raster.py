@@ -6,15 +6,18 @@ clipped to 8 or 16 bits: `dtype="same"` is implied.
 
 from __future__ import annotations
 
+import math
 import warnings
 from pathlib import Path
 from typing import Any
 
 import imageio.v3 as iio
 import numpy as np
+from PIL import Image as Picture
 
 from ..errors import FileError
-from .image import Image, check_contents, settle_axes
+from .bounds import check_claim, check_contents
+from .image import Image, settle_axes
 from .lazy import Array, cast
 
 _KEPT = ("exif", "icc_profile", "dpi")
@@ -26,12 +29,16 @@ def read(path: Path, axes: str | None) -> Image:
         with warnings.catch_warnings():
             # Pillow asks from 89 megapixels on whether a picture is an attack; a microscope's mosaic is none.
             warnings.filterwarnings("ignore", message="Image size .* exceeds limit", category=Warning)
+            with Picture.open(path) as picture:  # reads the header alone
+                check_claim(path, 4 * math.prod(picture.size), path.stat().st_size)
             found = _read_deep_colour(path) if kind == "png" else None
             with iio.imopen(path, "r", plugin="pillow") as file:
                 frames = file.properties(index=...).n_images  # type: ignore[arg-type]
                 metadata = file.metadata(index=0, exclude_applied=False)
                 data = file.read(index=0) if found is None else found
-    except Exception as error:
+    except FileError:
+        raise
+    except Exception as error:  # Pillow's readers raise anything on damaged files
         if "decompression bomb" in str(error):
             raise FileError(f"{path} is too large for a {kind.upper()} reader; convert it to TIFF.") from error
         raise FileError(f"{path} is not a {kind.upper()} file, or it is damaged; save it again.") from error

@@ -18,8 +18,10 @@ import tifffile
 
 from ..errors import FileError
 from . import imagej, ome
-from .image import Image, check_contents, settle_axes
+from .bounds import check_contents
+from .image import Image, settle_axes
 from .lazy import target_dtype
+from .ome import check_description
 from .tiffdata import as_bytes, as_pages, as_tiles, lazy_series, opened
 
 BIG = 2 * 2**30
@@ -34,10 +36,11 @@ _PER_CENTIMETRE = {"nm": 1e7, "µm": 1e4, "mm": 10.0, "cm": 1.0, "m": 0.01}
 def read(path: Path, axes: str | None) -> Image:
     """The first image of the file; of a pyramid, its full resolution, which is what tifffile's series begin with."""
     with opened(path) as tif:
+        check_description(path, tif)
         if not tif.series:
             raise FileError(f"{path} is a TIFF file without any image; save it again from its source.")
         series = tif.series[0]
-        check_contents(path, series.shape, np.dtype(series.dtype))
+        check_contents(path, tuple(map(int, series.shape)), np.dtype(series.dtype))
         kind = _KINDS.get(series.kind, "tiff")
         fields, metadata = _describe(tif, series, kind)
         shape, found = _our_axes(series)

@@ -8,6 +8,7 @@ in one piece need no decoding and are memory-mapped. Files are opened for each a
 from __future__ import annotations
 
 import logging
+import math
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ import numpy as np
 import tifffile
 
 from ..errors import FileError, InverseflowError
+from .bounds import check_claim
 from .image import Image
 from .lazy import Array, Box, LazyArray, MappedArray, bands, read_mapped, rows_per_band
 
@@ -66,6 +68,7 @@ def lazy_series(path: Path, series: tifffile.TiffPageSeries, shape: tuple[int, .
         stored = dtype.newbyteorder(series.keyframe.parent.byteorder)
         return MappedArray(Path(series.keyframe.parent.filehandle.path), stored, shape, series.dataoffset)
     if series.transform is not None or leading(series, shape) is None:
+        check_claim(path, math.prod(shape) * dtype.itemsize, path.stat().st_size)
         return np.asarray(series.asarray()).reshape(shape)
     return Pages(path, shape, series)
 
@@ -75,7 +78,7 @@ def leading(series: tifffile.TiffPageSeries, shape: tuple[int, ...]) -> int | No
     inside = [n for n in series.keyframe.shaped if n > 1]
     for lead in range(len(shape) + 1):
         page = [n for n in shape[lead:] if n > 1]
-        if page == inside and np.prod(shape[:lead], dtype=np.int64) == len(series.pages):
+        if page == inside and math.prod(shape[:lead]) == len(series.pages):
             return lead
     return None
 
@@ -160,9 +163,12 @@ class Pages(LazyArray):
                 file.seek(page.dataoffsets[index])
                 data = file.read(page.databytecounts[index]) or None
             values, _, shape = self._decode(data, index, **tables)
+            if shape[-1] != self._key.shaped[-1]:
+                raise ValueError("a segment has not as many samples in a pixel as its page")
         except Exception as error:
+            packing = getattr(self._key.compression, "name", self._key.compression)
             raise FileError(
-                f"{path} could not be decoded ({self._key.compression.name} compression); it is damaged, or save it "
+                f"{path} could not be decoded ({packing} compression); it is damaged, or save it "
                 "again without compression."
             ) from error
         segment = np.full(shape, self._key.nodata, self.dtype) if values is None else np.asarray(values, self.dtype)
@@ -176,12 +182,18 @@ class Pages(LazyArray):
         """Every plane is there, and every segment ends before its file does."""
         if any(page is None for page in self._pages):
             raise FileError(f"{self.path} is one file of a set whose other files are missing; put them beside it.")
+        counts, extent = self._grid
+        segment = math.prod(extent) * self._key.shaped[-1] * self.dtype.itemsize
         sizes: dict[str, int] = {}
         for page in self._pages:
             name = page.parent.filehandle.path
             size = sizes.setdefault(name, Path(name).stat().st_size)
             ends = np.asarray(page.dataoffsets, np.int64) + np.asarray(page.databytecounts, np.int64)
-            if not len(ends) or ends.max() > size:
+            if len(ends) < math.prod(counts):
+                raise FileError(f"{name} says not where all of its image is; it is damaged, so copy it again.")
+            if not page.is_contiguous or not self._key.is_final:
+                check_claim(self.path, segment, max(page.databytecounts))
+            if ends.max() > size or ends.min() < 0:
                 raise FileError(f"{name} ends before its data does; it is truncated, so copy it again from its source.")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from typing import Any
@@ -76,7 +77,7 @@ STORED: dict[str, Maker] = {kind.__name__.lower(): kind for kind in (*NUMBERS_AL
 def parse(text: str) -> Noise:
     """Read "poisson:gain=0.01 + gaussian:sigma=0.04": stages in order, each a name and its numbers."""
     result: Noise | None = None
-    for stage in text.split("+"):
+    for stage in re.split(r"(?<!\d[eE])(?<!\.[eE])\+", text):  # not the one in sigma=3e+12
         name, _, arguments = stage.strip().partition(":")
         noise = _build(_kind(name, SPOKEN), _numbers(arguments, text))
         result = noise if result is None else result.then(noise)
@@ -89,7 +90,10 @@ def from_dict(description: dict[str, Any]) -> Noise:
     values = dict(description)
     kind = str(values.pop("kind", ""))
     if kind == "Composition":
-        return Composition(tuple(from_dict(stage) for stage in values["noises"]))
+        stages = values.get("noises")
+        if not isinstance(stages, list | tuple) or not stages or not all(isinstance(stage, dict) for stage in stages):
+            raise NoiseError("A Composition needs noises, a list of at least one noise with its kind.")
+        return Composition(tuple(from_dict(stage) for stage in stages))
     return _build(_kind(kind, STORED), values)
 
 
@@ -114,8 +118,15 @@ def _kind(name: str, known: Mapping[str, Maker]) -> Maker:
 
 
 def _build(kind: Maker, values: dict[str, Any]) -> Noise:
+    known = inspect.signature(kind).parameters
+    lacking = [name for name, p in known.items() if p.default is inspect.Parameter.empty and name not in values]
+    if lacking or not values.keys() <= known.keys():
+        given = ", ".join(str(name)[:40] for name in values) or "nothing"
+        raise NoiseError(f"{kind.__name__} takes {', '.join(known)}; it was given {given}.")
     try:
         return kind(**values)
-    except TypeError:
-        wanted = ", ".join(inspect.signature(kind).parameters)
-        raise NoiseError(f"{kind.__name__} takes {wanted}; it was given {', '.join(values) or 'nothing'}.") from None
+    except NoiseError:
+        raise
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
+        why = str(error).partition("\n")[0].rstrip(".")
+        raise NoiseError(f"{kind.__name__} cannot be made of these {', '.join(values)}: {why}.") from error

@@ -18,6 +18,7 @@ from ..tensors import Generator, Parameter, broadcast, like, normal_like
 from .base import Noise
 
 KERNEL_ENERGY_LOST = 1e-6
+LARGEST_KERNEL = 2**23  # values
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,9 +76,14 @@ class CorrelatedGaussian(Noise):
         cls, sigma: Parameter, a: float = 2.0, *, omega: float = 1.0, dims: int = 2, periodic: bool = False
     ) -> CorrelatedGaussian:
         """The paper's kernel cos(omega r) exp(-r^2 / 2 a^2), with omega 1; omega 0 is a Gaussian blur."""
-        if not 0 < a < math.inf or not math.isfinite(omega):
-            raise NoiseError(f"A cosine kernel needs a width a > 0 and a finite omega, not a={a} and omega={omega}.")
-        r = _radius(math.ceil(6 * a), dims)
+        if not 0 < a < math.inf or not math.isfinite(omega) or dims not in (1, 2, 3):
+            raise NoiseError(
+                f"A cosine kernel needs a width a > 0, a finite omega and 1, 2 or 3 dims, not a={a}, omega={omega}, "
+                f"dims={dims}."
+            )
+        if math.log(12 * a + 3) * dims > math.log(LARGEST_KERNEL):
+            raise NoiseError(f"A cosine kernel of the width a={a:g} is larger than any image; give a in pixels.")
+        r = _radius(math.ceil(6 * a), int(dims))
         return cls(sigma, torch.cos(omega * r) * torch.exp(-r.square() / (2 * a * a)), periodic=periodic)
 
     @classmethod

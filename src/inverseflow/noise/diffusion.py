@@ -18,6 +18,7 @@ from ..tensors import Generator, Parameter, broadcast, normal_like
 from .base import REAL, UNIT, Domain, Noise
 
 Coefficient = Callable[[Tensor, float], Tensor]
+MOST_STEPS = 100_000
 
 
 def euler_maruyama(
@@ -117,7 +118,9 @@ def _decay(rate: Parameter, time: float, x: Tensor) -> Tensor:
 
 
 def _check_time(noise: SDE | Jacobi) -> None:
-    if not (noise.time > 0 and math.isfinite(noise.time) and noise.steps >= 1):
+    if not (noise.time > 0 and math.isfinite(noise.time) and noise.steps in range(1, MOST_STEPS + 1)):
         raise NoiseError(
-            f"{type(noise).__name__} needs time > 0 and steps >= 1, not time={noise.time}, steps={noise.steps}."
+            f"{type(noise).__name__} needs time > 0 and 1 to {MOST_STEPS} steps, not time={noise.time}, "
+            f"steps={noise.steps}."
         )
+    object.__setattr__(noise, "steps", int(noise.steps))  # text gives 100.0

@@ -38,6 +38,8 @@ class Molecules(Noise):
 
     def draw(self, x0: Tensor, generator: Generator) -> Tensor:
         loadings, centre = like(self.loadings, x0), like(self.centre, x0)
+        if x0.shape[1:] != loadings.shape[1:]:
+            raise NoiseError(f"These molecules have {loadings.shape[1]} components, not {tuple(x0.shape[1:])}.")
         back = loadings / loadings.square().sum(0)
         profile = torch.expm1((x0 @ back.T + centre).clamp(min=0))
         share = profile / profile.sum(1, keepdim=True).clamp(min=1e-12)

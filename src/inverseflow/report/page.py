@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import os
 import re
 from dataclasses import dataclass, field
 from html import escape
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InputError
+from ..whole import refuse, write_whole
 from . import sections
 from .planes import Plan, detail_corner, pictures, plan
 
@@ -45,23 +45,9 @@ class Report:
 def write_report(path: str | Path, report: Report, *, overwrite: bool = False) -> None:
     """Write the page of a run; a reader sees the old file or the new one, never a part."""
     path = Path(path)
-    refuse_existing(path, overwrite)
-    page = render(report).encode("utf-8")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        temporary.write_bytes(page)
-        refuse_existing(path, overwrite)  # rendering takes seconds: somebody else may have written meanwhile
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def refuse_existing(path: Path, overwrite: bool) -> None:
-    if path.is_dir():
-        raise InputError(f"{path} is a folder; give the name of an HTML file in it.")
-    if path.exists() and not overwrite:
-        raise InputError(f"{path} exists; choose another name, or allow it to be replaced (--force, overwrite=True).")
+    refuse(path, overwrite=overwrite)
+    page = render(report).encode("utf-8", "backslashreplace")  # a name of a file may hold bytes that are no text
+    write_whole(path, page, overwrite=overwrite)
 
 
 def render(report: Report) -> str:

@@ -103,15 +103,15 @@ def read_plane(array: Any, shown: Plan, position: dict[str, int], channel: int) 
 
 
 def block_mean(plane: Plane, factor: int) -> Plane:
-    """Means of factor x factor pixels; the blocks at the lower and right edge may be smaller."""
+    """Means of what is known of factor x factor pixels; the blocks at the lower and right edge may be smaller."""
     if factor == 1:
         return plane
-    sums = plane.astype(np.float64)
+    known = np.isfinite(plane)
+    sums, counts = np.where(known, plane, 0.0).astype(np.float64), known.astype(np.float64)
     for axis, size in enumerate(plane.shape):
         starts = np.arange(0, size, factor)
-        counts = np.diff(np.append(starts, size))
-        sums = np.add.reduceat(sums, starts, axis=axis) / (counts[:, None] if axis == 0 else counts)
-    return sums.astype(np.float32)
+        sums, counts = (np.add.reduceat(x, starts, axis=axis) for x in (sums, counts))
+    return np.divide(sums, counts, out=np.full_like(sums, np.nan), where=counts > 0).astype(np.float32)
 
 
 def finite_sample(plane: Plane) -> npt.NDArray[np.float64]:

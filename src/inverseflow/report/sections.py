@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .charts import Series, chart, number, steps
-from .planes import Plan, block_mean, encode, read_plane
+from .planes import Plan, block_mean, encode, finite_sample, read_plane
 
 if TYPE_CHECKING:
     from .page import Report
@@ -72,8 +72,9 @@ def known(size: float) -> bool:
 
 
 def channel_names(report: Report, count: int) -> list[str]:
+    """Those that have no name are counted from 0, as --channels does."""
     names = [str(name) for name in report.channel_names[:count]]
-    return [name or f"Channel {i + 1}" for i, name in enumerate(names + [""] * (count - len(names)))]
+    return [name or f"Channel {i}" for i, name in enumerate(names + [""] * (count - len(names)))]
 
 
 def plane_controls(report: Report, shown: Plan) -> str:
@@ -145,7 +146,7 @@ def errors(report: Report, shown: Plan, first: int) -> str:
             f'<figure data-plane="{i}"{"" if i == first else " hidden"}><img class="spread" src="{picture["src"]}" '
             f'alt="Standard deviation of the denoised plane"><figcaption>From {number(picture["low"])} (black) to '
             f"{number(picture['high'])} (white), data units; half of the pixels below "
-            f"{number(float(np.median(plane)))}.</figcaption></figure>"
+            f"{number(float(np.median(finite_sample(plane))))}.</figcaption></figure>"
         )
     rows = "".join(
         f"<tr><td>{100 * float(level):g} %</td><td>{100 * share:.1f} %</td></tr>"
