@@ -15,15 +15,17 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch import nn
 from typer.testing import CliRunner
 
 import inverseflow as ivf
-from inverseflow.checkpoint import read_tensors
+from inverseflow.checkpoint import read_tensors, write_tensors
 from inverseflow.cli import app
 from inverseflow.errors import ModelFileError, NoiseError
 from inverseflow.header import MAX_BYTES
 from inverseflow.nets import NetSpec
 from inverseflow.noise.file import read_noise
+from inverseflow.patches import Rows
 
 DATA = Path(__file__).parent / "data"
 SOURCE = Path(__file__).parent.parent / "src" / "inverseflow"
@@ -255,6 +257,20 @@ def test_more_in_a_header_is_ignored_with_a_warning(tmp_path: Path) -> None:
     path = craft(tmp_path / "m.safetensors", table, about | {"colour": "red"}, values)
     with pytest.warns(UserWarning, match=r"m\.safetensors says more than this version knows \('colour'\)"):
         ivf.Denoiser.load(path, device="cpu")
+
+
+def test_a_header_that_could_not_be_read_back_is_not_written(tmp_path: Path) -> None:
+    """A noise with its own number for every value; a training with a folder is refused before its first step."""
+    sigma = torch.rand(1_000_000, 2) + 1.0
+    with pytest.raises(ivf.InputError, match=r"would say more of itself than 30 MB; .* so keep the results"):
+        write_tensors(tmp_path / "a.safetensors", {}, {"kind": "model", "noise": ivf.Gaussian(sigma).to_dict()})
+    settings = ivf.Settings(steps=1, batch_size=2)
+    with pytest.raises(ivf.InputError, match="or train without a folder"):
+        ivf.fit(
+            nn.Linear(2, 2), lambda *_: pytest.fail("a step"), Rows(torch.zeros(4, 2)), settings, device="cpu",
+            folder=tmp_path / "run", identity={"noise": sigma.tolist()}, progress=False,
+        )  # fmt: skip
+    assert list(tmp_path.iterdir()) == []
 
 
 OPENED: list[str] = []

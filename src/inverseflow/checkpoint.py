@@ -11,18 +11,31 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from .errors import ModelFileError
-from .header import HEADER, read_header
+from .errors import InputError, ModelFileError
+from .header import HEADER, MAX_HEADER, read_header
 from .whole import write_whole
 
+LARGEST_HEADER = MAX_HEADER - 2**21
+"""Bytes of what we say; the names and places of the tensors come on top."""
 ADAM = ("step", "exp_avg", "exp_avg_sq")
 """What the optimiser keeps of every parameter."""
 
 
 def write_tensors(path: Path, tensors: dict[str, Tensor], header: dict[str, Any]) -> None:
     """Write atomically: a reader sees the old file or the new one, never a part."""
-    data = save({k: v.detach().cpu().contiguous() for k, v in tensors.items()}, metadata={HEADER: json.dumps(header)})
+    data = save({k: v.detach().cpu().contiguous() for k, v in tensors.items()}, metadata={HEADER: packed(path, header)})
     write_whole(path, data, overwrite=True)
+
+
+def packed(path: Path, header: dict[str, Any]) -> str:
+    """The header as text, if `read_header` would take it back."""
+    text = json.dumps(header)
+    if len(json.dumps(text)) > LARGEST_HEADER:
+        raise InputError(
+            f"{path} would say more of itself than {LARGEST_HEADER / 2**20:.0f} MB; a noise with so many numbers goes "
+            "with its data and not into a model, so keep the results, or train without a folder."
+        )
+    return text
 
 
 def read_tensors(path: Path, kind: str) -> tuple[dict[str, Tensor], dict[str, Any]]:

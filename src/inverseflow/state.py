@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from .checkpoint import flatten_optimizer, prefixed, read_tensors, restore_optimizer, under, write_tensors
+from .checkpoint import flatten_optimizer, packed, prefixed, read_tensors, restore_optimizer, under, write_tensors
 from .errors import ModelFileError
 from .faults import in_words
 from .header import FORMATS, check_keys
@@ -127,8 +127,9 @@ class State:
         """Make the folder; go on from its checkpoint if asked to, and never write over one."""
         if not self.folder:
             return
-        self.folder.mkdir(parents=True, exist_ok=True)
         path = self.folder / CHECKPOINT
+        packed(path, self.identity)  # refused now, not at the first checkpoint
+        self.folder.mkdir(parents=True, exist_ok=True)
         if self.team.leads:
             self._lock.enter_context(locked(path))
         if path.exists() and not resume:

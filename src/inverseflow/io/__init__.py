@@ -57,8 +57,13 @@ def read(path: Name, *, axes: str | None = None) -> Image:
         raise FileError(f"{path} is a pipe or a device and not a file; save what it gives to a file, and read that.")
     try:
         return _module(path).read(path, axes)  # type: ignore[no-any-return]
+    except FileError:
+        raise
     except PermissionError as error:
         raise FileError(f"You may not read {path}; ask for the right to, or copy it.") from error
+    except OSError as error:
+        why = f"{error.strerror or error}; it is damaged or its disk fails, so copy it again"
+        raise FileError(f"{path} cannot be read: {why}.") from error
 
 
 def write(path: Name, image: Image, *, dtype: Any = None, overwrite: bool = False) -> None:
