@@ -22,6 +22,7 @@ from inverseflow.noise import (
     FunctionNoise,
     Gamma,
     Gaussian,
+    Molecules,
     Noise,
     Poisson,
     PoissonGaussian,
@@ -176,6 +177,15 @@ def test_noise_that_is_not_periodic_is_a_plain_convolution() -> None:
     np.testing.assert_allclose(drawn, expected * np.array([0.7, 2.0])[:, None, None], atol=1e-12)
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_a_kernel_that_is_read_back_is_the_same_to_the_last_bit(seed: int) -> None:
+    """Else a training would not go on with the noise that its own file holds."""
+    noise = CorrelatedGaussian(1.0, np.random.default_rng(seed).standard_normal((3, 5)))
+    again = from_dict(noise.to_dict())
+    assert torch.equal(again.kernel, noise.kernel)
+    assert float(noise.kernel.square().sum()) == pytest.approx(1, abs=1e-12)
+
+
 def test_the_autocovariance_is_that_of_the_kernel() -> None:
     kernel = np.random.default_rng(0).standard_normal((2, 5))
     noise = CorrelatedGaussian(3.0, kernel)
@@ -304,3 +314,28 @@ def test_inverse_flow_matching_walks_back_with_the_solver_it_is_given() -> None:
     seen.clear()
     loss(estimator=lambda x, t: torch.ones_like(x))
     assert len(seen) == 1
+
+
+def test_molecules_are_counted_again_as_the_docstring_says() -> None:
+    """Components, profile, Poisson at the cell's depth, log-normalised, components: by numpy but for the counts."""
+    rng = np.random.default_rng(0)
+    loadings, centre = np.linalg.qr(rng.standard_normal((6, 2)))[0] * [1.0, 3.0], rng.uniform(0.5, 2.0, 6)
+    depth, target, x = np.array([[300.0], [4000.0]]), 100.0, rng.standard_normal((2, 2)) * 2
+    noise = Molecules(loadings.tolist(), centre, like_x(depth), target)
+    genes = (x @ (loadings / (loadings**2).sum(0)).T + centre).clip(0)
+    profile = np.expm1(genes)
+    rate = depth * profile / profile.sum(1, keepdims=True)
+    counts = torch.poisson(like_x(rate), torch.Generator().manual_seed(3)).numpy()
+    expected = (np.log1p(target * counts / counts.sum(1, keepdims=True)) - centre) @ loadings
+    np.testing.assert_allclose(noise.sample(like_x(x), generator=torch.Generator().manual_seed(3)), expected, rtol=1e-9)
+    assert not noise.invariant((0,), (True,))
+    # A cell without any molecule, and one whose profile is empty, are still numbers.
+    empty = Molecules(loadings, centre, 0.0, target).sample(like_x(x))
+    np.testing.assert_allclose(empty, np.broadcast_to(-centre @ loadings, (2, 2)), rtol=1e-9)
+    nothing = Molecules(loadings, np.full(6, -50.0), 10.0, target).sample(like_x(np.zeros((1, 2))))
+    assert bool(torch.isfinite(nothing).all())
+    with pytest.raises(NoiseError, match=r"have 2 components, not \(3,\)"):
+        noise.sample(torch.zeros(2, 3))
+    for wrong in ((np.ones(6), centre), (loadings, np.ones(5)), (loadings, np.ones((6, 2)))):
+        with pytest.raises(NoiseError, match="needs loadings"):
+            Molecules(*wrong, 10.0, target)

@@ -17,7 +17,7 @@ from ..errors import NoiseError
 from ..tensors import Generator, Parameter, broadcast, like, normal_like
 from .base import Noise
 
-KERNEL_ENERGY_LOST = 1e-6
+KERNEL_ENERGY_LOST, ROUNDING = 1e-6, 1e-12
 LARGEST_KERNEL = 2**23  # values
 
 
@@ -68,7 +68,9 @@ class CorrelatedGaussian(Noise):
                 "CorrelatedGaussian.kernel must be a finite, non-zero 1D, 2D or "
                 f"3D array, not shape {tuple(kernel.shape)}."
             )
-        object.__setattr__(self, "kernel", kernel / energy.sqrt())
+        if abs(float(energy) - 1) > ROUNDING:  # one that is read back stays what it was, bit for bit
+            kernel = kernel / energy.sqrt()
+        object.__setattr__(self, "kernel", kernel)
         _set_channel_correlation(self)
 
     @classmethod
