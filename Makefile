@@ -8,7 +8,7 @@
 # make test-oldest the fast core with the oldest versions that pyproject.toml allows, in .venv-oldest
 # make sbom    dist/sbom.json, a CycloneDX bill of materials of what a plain install is
 # make coverage    line coverage of src by the fast tests, child processes too; about a quarter of an hour
-# make mutants     are mistakes in losses, noise and scaling noticed? Takes hours; tools/mutants.py 0.1 tries a tenth
+# make mutants     are mistakes in losses, noise and scaling noticed by the tests? About an hour
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -79,7 +79,8 @@ coverage: $(VENV)/.installed
 	$(BIN)/python tools/coverage_figures.py out/coverage.json
 
 mutants: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet 'mutmut>=3.8'
 	$(BIN)/python tools/mutants.py
 
 clean:
-	rm -rf $(VENV) $(OLDEST) $(TOOLS) demo_output out .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(OLDEST) $(TOOLS) demo_output out mutants .pytest_cache .mypy_cache .ruff_cache
