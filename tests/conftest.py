@@ -34,7 +34,7 @@ from inverseflow.noise import (
     Simulator,
 )
 
-torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", 2)))
+torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "2")))
 ROOT = Path(__file__).parent.parent
 SHARED_DATA = ROOT.parent / "shared" / "data"
 
