@@ -63,7 +63,7 @@ sbom: $(TOOLS)/.installed $(VENV)/.installed
 	$(TOOLS)/bin/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible --of JSON -o dist/sbom.json $(BIN)/python
 
 OLDEST := .venv-oldest
-CORE := architecture losses process times nets patches noise io io_zarr tiling train denoiser estimate
+CORE := architecture losses process times nets patches noise noise_formulas io io_zarr tiling train denoiser estimate
 $(OLDEST)/.installed: pyproject.toml constraints-oldest.txt
 	$(PYTHON) -m venv $(OLDEST)
 	$(OLDEST)/bin/python -m pip install --quiet -c constraints.txt torch==2.13.0

@@ -271,10 +271,10 @@ def test_files_that_are_not_models(tmp_path: Path) -> None:
         ivf.Denoiser.load(wrong)
     from inverseflow.checkpoint import write_tensors
 
-    write_tensors(wrong, {}, {"kind": "model", "format": 99})
+    write_tensors(wrong, {"x": torch.zeros(1)}, {"kind": "model", "format": 99})
     with pytest.raises(ModelFileError, match="update inverseflow"):
         ivf.Denoiser.load(wrong)
-    write_tensors(wrong, {}, {"kind": "model", "format": 1})
+    write_tensors(wrong, {"x": torch.zeros(1)}, {"kind": "model", "format": 1})
     with pytest.raises(ModelFileError, match="cannot be used as it is"):
         ivf.Denoiser.load(wrong)
 
