@@ -135,13 +135,19 @@ def test_a_short_kernel_in_a_large_spectrum_is_found_whole() -> None:
     np.testing.assert_allclose(
         CorrelatedGaussian.from_spectrum(1.0, power).kernel, np.array([1, 2, 1]) / math.sqrt(6), atol=1e-9
     )
+    np.testing.assert_allclose(
+        CorrelatedGaussian.from_spectrum(1.0, [4, 1, 0, 1]).kernel.sum() ** 2, 4 / 1.5, rtol=1e-6
+    )
+    assert CorrelatedGaussian.from_spectrum(1.0, [1.0, 0.5, 0.5]).kernel.ndim == 1  # no value above 1
     white = CorrelatedGaussian.from_spectrum(1.0, np.full((8, 8), 3.0))
     np.testing.assert_allclose(white.kernel, [[1.0]], atol=1e-12)
     assert CorrelatedGaussian.from_spectrum(1.0, np.eye(1, 16, 0)[0]).kernel.numel() == 16  # one wave: all of it
 
 
 @pytest.mark.parametrize(
-    "spectrum", [[1.0, -1e-9, 1.0], [0.0, 0.0], [math.nan, 1.0], np.ones((2, 2, 2, 2)), 3.0], ids=str
+    "spectrum",
+    [[1.0, -1e-9, 1.0], [0.0, 0.0], [math.nan, 1.0], np.ones((2, 2, 2, 2)), 3.0],
+    ids=["negative", "zero", "nan", "4D", "a number"],
 )
 def test_what_is_no_spectrum_is_refused(spectrum: Any) -> None:
     with pytest.raises(NoiseError, match="must be a finite 1D, 2D or 3D array, not negative and not all zero"):
