@@ -19,6 +19,7 @@ from inverseflow.noise import (
     Composition,
     CorrelatedGaussian,
     CorrelatedSignal,
+    Domain,
     FunctionNoise,
     Gamma,
     Gaussian,
@@ -345,3 +346,44 @@ def test_molecules_are_counted_again_as_the_docstring_says() -> None:
     for wrong in ((np.ones(6), centre), (loadings, np.ones(5)), (loadings, np.ones((6, 2)))):
         with pytest.raises(NoiseError, match="needs loadings"):
             Molecules(*wrong, 10.0, target)
+
+
+def test_the_paper_s_kernel_is_the_default_and_odd() -> None:
+    noise = CorrelatedGaussian.cosine(1.0)
+    r = np.hypot(*np.meshgrid(np.arange(-12, 13), np.arange(-12, 13)))
+    kernel = np.cos(r) * np.exp(-(r**2) / 8)
+    np.testing.assert_allclose(noise.kernel, kernel / np.sqrt((kernel**2).sum()), atol=1e-12)
+    assert CorrelatedGaussian.cosine(1.0, 1.0, dims=1).kernel.shape == (13,)
+    assert CorrelatedGaussian.cosine(1.0, 0.5, dims=3).kernel.shape == (7, 7, 7)
+    for wrong in ({"a": math.inf}, {"a": 0.0}, {"omega": math.inf}, {"dims": 4}, {"a": 1e7}, {"a": 20.0, "dims": 3}):
+        with pytest.raises(NoiseError, match="A cosine kernel"):
+            CorrelatedGaussian.cosine(1.0, **wrong)
+
+
+def test_bounds_of_other_samples_count_as_the_widest() -> None:
+    """A noise with an offset for each of two samples, asked about three new ones."""
+    domain = Domain(like_x([[1.0, 10.0], [2.0, 5.0]]), like_x([[3.0, 20.0], [4.0, 15.0]]))
+    x = like_x([[0.0, 0.0], [30.0, 30.0]])
+    np.testing.assert_allclose(domain.clamp(x), [[1.0, 10.0], [4.0, 15.0]])
+    np.testing.assert_allclose(domain.clamp(like_x([[0.0, 0.0], [30.0, 30.0], [2.0, 7.0]])), [[1, 5], [4, 20], [2, 7]])
+    np.testing.assert_allclose(Domain(like_x([1.0, 2.0])).clamp(torch.zeros(3, 2)), [[1, 2]] * 3)
+    np.testing.assert_allclose(Domain(1.0, like_x([1.5, 2.0])).clamp(x), [[1, 1], [1.5, 2]])
+
+
+def test_a_noise_file_may_be_nested_so_deep_and_no_deeper(tmp_path: Path) -> None:
+    """And what is wrong is said with its line."""
+    path = tmp_path / "n.yaml"
+    for depth, words in ((16, "has no noise in it"), (17, r"line 2: nested too deeply")):
+        path.write_text("about:\n  " + "[" * (depth - 1) + "1" + "]" * (depth - 1) + "\n")
+        with pytest.raises(NoiseError, match=words):
+            read_noise(path)
+    path.write_text("about:\n" + "- [1]\n" * 40 + "noise: gaussian:sigma=2\n")  # wide, not deep
+    assert read_noise(path) == Gaussian(2.0)
+    path.write_text("noise: gaussian:sigma=2\nthen: &x [1]\nmore: *x\n")
+    with pytest.raises(NoiseError, match=r"line 3: an alias, which a noise does not need\); correct it"):
+        read_noise(path)
+    path.write_bytes(b"noise: \xff\n")
+    with pytest.raises(NoiseError, match=r"is not YAML as a noise is written; correct it"):
+        read_noise(path)
+    write_noise(path, Poisson(0.5, 2.0), overwrite=True)
+    assert path.read_text().splitlines() == ["noise: {kind: Poisson, gain: 0.5, offset: 2.0}"]
