@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
 import sys
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import torch
 from torch import Tensor, nn
+from torch import distributed as dist
 
 import inverseflow as ivf
 from inverseflow.engine import distribute, launch
@@ -72,9 +74,14 @@ def train(out: Path, first: int | None, folder: Path | None = None) -> None:
     torch.save(found, out / f"{team.size}_{team.rank}.pt")
 
 
+def note_the_end(out: Path) -> None:
+    (out / f"end_{os.environ.get('RANK', '0')}").write_text("connected" if dist.is_initialized() else "parted")
+
+
 if __name__ == "__main__":
     place, task, *more = sys.argv[1:]
     torch.set_num_threads(1)
+    atexit.register(note_the_end, Path(place))  # the first to be registered is the last to run
     distribute(device="cpu")
     if task == "gradient":
         gradient(Path(place), int(more[0]))

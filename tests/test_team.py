@@ -44,6 +44,7 @@ def differ(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> float:
 def test_two_processes_have_the_gradient_of_one(tmp_path) -> None:
     members(1, tmp_path, "gradient", 1)
     members(2, tmp_path, "gradient", 2)  # and each goes through its half in two parts
+    assert [(tmp_path / f"end_{rank}").read_text() for rank in (0, 1)] == ["parted", "parted"]
     alone = load(tmp_path / "gradient_1_0.pt")
     both = [load(tmp_path / f"gradient_2_{rank}.pt") for rank in (0, 1)]
     assert torch.equal(torch.cat([one["x"] for one in both]), alone["x"])

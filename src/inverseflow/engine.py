@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from lightning.fabric.plugins.environments.cluster_environment import ClusterEnv
 from lightning.fabric.plugins.environments.lightning import LightningEnvironment
 from lightning.fabric.plugins.environments.slurm import SLURMEnvironment
 from lightning.fabric.plugins.environments.torchelastic import TorchElasticEnvironment
+from torch import distributed as dist
 from torch import nn
 
 from .errors import InputError
@@ -46,7 +48,16 @@ def distribute(devices: int = 1, nodes: int = 1, strategy: str = "ddp", device: 
     if devices * nodes > 1:
         _processes.update(devices=devices, num_nodes=nodes, strategy=strategy, plugins=[environment])
         launch(device)
+        atexit.register(_part)
     return current_team()
+
+
+def _part() -> None:
+    """End the threads that talk to the other processes while Python still runs: one of them that lets go of a tensor
+    after it has ended aborts a process that had done its work.
+    """
+    if dist.is_initialized():
+        dist.destroy_process_group()
 
 
 def _started(devices: int, nodes: int) -> tuple[int, int, ClusterEnvironment]:
