@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -33,6 +34,11 @@ from inverseflow.noise import (
     SignalDependent,
     Simulator,
 )
+
+# Under nohup, or in the background of a script, these are ignored, and commands that tests start would inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+if hasattr(signal, "SIGHUP"):
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "2")))
 ROOT = Path(__file__).parent.parent

@@ -17,6 +17,7 @@ from inverseflow.metrics import energy_distance, psnr, rmse
 SOURCE = Path(__file__).parent.parent / "src" / "inverseflow"
 LAYERS = [
     {"errors"},
+    {"disk"},
     {"whole", "interrupt", "faults"},
     {"tensors", "report", "team", "header"},
     {

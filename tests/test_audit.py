@@ -20,6 +20,7 @@ from typer.testing import CliRunner
 
 import inverseflow as ivf
 from inverseflow.audit import figures, judge, measures
+from inverseflow.audit.figures import _worst
 from inverseflow.audit.limits import ALONE, MEANING, WITH_DENOISER
 from inverseflow.cli import app
 
@@ -43,7 +44,7 @@ class Exact:
     def __init__(self, sigma: float, after: Callable[[Tensor], Tensor] = lambda x: x) -> None:
         self.noise, self.after = ivf.Gaussian(sigma), after
         self.gain = POWER / (POWER + sigma**2)
-        self.description = {"estimate": "mean"}
+        self.description, self.axes = {"estimate": "mean"}, "SCYX"
 
     def function(self, estimate: str | None = None) -> Callable[[Tensor], Tensor]:
         gain = self.gain.sqrt() if estimate == "flow" else self.gain
@@ -79,6 +80,9 @@ def test_an_empty_channel_is_no_obstacle() -> None:
     exact = Exact(SIGMA)
     both = [torch.cat([x, torch.zeros_like(x)], 1) for x in (noisy, exact.function()(noisy))]
     assert ivf.audit(*both, ivf.Gaussian([SIGMA, 1e-3])).verdict in ("pass", "doubtful", "fail")
+    first = ivf.audit(*(x.flip(1) for x in both), ivf.Gaussian([1e-3, SIGMA]))
+    curve = next(check for check in first.checks if check.name == "other curve declared")
+    assert curve.verdict == "pass"  # of the channel that has one
 
 
 @pytest.mark.parametrize(
@@ -182,6 +186,52 @@ def test_too_little_to_judge_is_said() -> None:
         ivf.audit(torch.zeros(1, 1, 20, 90), torch.zeros(1, 1, 20, 90), "gaussian:sigma=1")
     with pytest.raises(ivf.InputError, match="one shape"):
         ivf.audit(torch.zeros(1, 1, 64, 64), torch.zeros(1, 1, 64, 65), "gaussian:sigma=1")
+
+
+def test_axes_are_those_of_the_model_or_of_a_plane() -> None:
+    noisy = ivf.Gaussian(SIGMA).sample(field(0), generator=torch.Generator().manual_seed(0))
+    exact = Exact(SIGMA)
+    result = exact.function()(noisy)
+    expected = ivf.audit(noisy, result, exact)
+    plane, clear = noisy[0, 0].numpy(), result[0, 0].numpy()
+    exact.axes = "YX"
+    assert ivf.audit(plane, clear, exact) == expected
+    assert ivf.audit(ivf.Image(plane, "YX"), clear, exact) == expected
+    found = ivf.estimate_noise(plane)
+    assert ivf.audit(plane, clear, found) == ivf.audit(noisy, result, found.noise)
+    assert ivf.audit(plane, clear, found, axes="YX").verdict == "pass"
+    with pytest.raises(ivf.InputError, match=r"read as SC; if it is an image, pass axes"):
+        ivf.audit(plane[:40, :40], clear[:40, :40], Exact(SIGMA))
+    with pytest.raises(ivf.InputError, match=r"one shape, not \(1, 1, 256, 256\) and \(1, 1, 256, 255\)"):
+        ivf.audit(plane, clear[:, 1:], exact)
+
+
+def test_a_result_in_other_units_is_refused(tmp_path: Path) -> None:
+    """Where no photons arrive the declared noise is nothing, and nothing can be measured in units of it."""
+    rng = np.random.default_rng(0)
+    light = 50 + 40 * np.sin(np.linspace(0, 9, SIZE)) * np.ones((SIZE, 1))
+    files = {"noisy": 100 + 2.0 * rng.poisson(light), "less": light * 2, "share": light / 90, "good": 100 + light * 2}
+    for name, image in files.items():
+        tifffile.imwrite(tmp_path / f"{name}.tif", image.astype(np.float32), metadata={"axes": "YX"})
+
+    def run(name: str, offset: float) -> tuple[int, str]:
+        noise = ["--noise", f"poisson:gain=2,offset={offset}"]
+        result = CliRunner().invoke(app, ["audit", *(str(tmp_path / f"{n}.tif") for n in ("noisy", name)), *noise])
+        return result.exit_code, result.output
+
+    assert run("good", 100)[0] == 0
+    for name, offset in (("share", 100), ("less", 200)):
+        code, text = run(name, offset)
+        assert code == 1
+        assert "the declared noise is 0 everywhere; give the result in the units of the noisy image" in text
+
+
+def test_a_figure_that_is_no_number_fails() -> None:
+    limits = {"residual mean": 0.1, "signal is lost": 1.0}
+    found = judge({"residual mean": 0.11, "signal is lost": float("nan")}, limits)
+    assert [check.verdict for check in found.checks] == ["doubtful", "fail"]
+    assert found.reasons[0] == MEANING["signal is lost"]
+    assert np.isnan(_worst([{"residual mean": 1.0}, {"residual mean": float("nan")}])["residual mean"])
 
 
 def test_the_command_judges_results_of_other_tools(tmp_path: Path) -> None:

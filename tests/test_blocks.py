@@ -25,6 +25,7 @@ from typer.testing import CliRunner, Result
 
 import inverseflow as ivf
 from inverseflow import blocks
+from inverseflow import cluster as cluster_module
 from inverseflow.blockwise import folder_of
 from inverseflow.cli import app
 
@@ -294,6 +295,25 @@ def test_volumes_and_time_series_are_cut_along_their_own_axes(tmp_path) -> None:
     assert torch.isfinite(torch.from_numpy(found)).all()
 
 
+def test_the_order_of_imagej_is_not_that_of_ome_zarr(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    clean = 100 * np.arange(6.0).reshape(2, 3, 1, 1)
+    data = rng.normal(clean, 10, (2, 3, 64, 48)).astype(np.float32)
+    tifffile.imwrite(tmp_path / "hyper.tif", data, imagej=True, metadata={"axes": "ZCYX"})
+    settings = ivf.Settings(steps=2, batch_size=2)
+    model = ivf.Denoiser.train(data, ivf.Gaussian(10.0), axes="ZCYX", settings=settings, device="cpu", progress=False)
+    model.save(tmp_path / "m.safetensors")
+    command = ("denoise", tmp_path / "hyper.tif", "-m", tmp_path / "m.safetensors", "-o", tmp_path / "out.ome.zarr")
+    result = inverseflow(*command, "--workers", "1", "--device", "cpu")
+    assert result.exit_code in (0, 3), result.output
+    assert "No audit" not in result.output
+    assert (tmp_path / "out.html").exists()
+    found = ivf.read(tmp_path / "out.ome.zarr")
+    assert found.axes == "CZYX"
+    wanted = model.denoise(data, axes="ZCYX")
+    assert np.abs(np.swapaxes(np.asarray(found), 0, 1) - wanted).max() < 1e-3 * np.ptp(wanted)
+
+
 def test_another_model_of_the_same_name_is_another_model(place: Path, tmp_path) -> None:
     """Workers live longer than a run, and remember the model they have loaded."""
     shutil.copy(place / "model.safetensors", tmp_path / "m.safetensors")
@@ -325,3 +345,30 @@ def test_a_run_that_was_killed_while_its_files_were_moved_begins_again(place: Pa
     shutil.rmtree(folder_of(place / "moved.ome.zarr") / "image")
     assert "done before" not in run(place, "moved.ome.zarr", 0)
     assert (place / "moved.ome.zarr").exists()
+
+
+def test_workers_that_come_later_get_work_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One worker at the start, eight after the first block: then more are busy than one worker had blocks in flight."""
+    distributed = pytest.importorskip("distributed")
+    busy: list[int] = []
+    at_work: set[Any] = set()
+
+    def slowly(_: Any, block: Any) -> None:
+        at_work.add(block)
+        busy.append(len(at_work))
+        time.sleep(0.1)
+        at_work.remove(block)
+
+    monkeypatch.setattr(cluster_module, "do_block", slowly)
+    here: dict[str, Any] = {"processes": False, "threads_per_worker": 1, "dashboard_address": None}
+    with distributed.LocalCluster(n_workers=1, **here) as local, distributed.Client(local) as client:
+        done: list[int] = []
+
+        def report() -> None:
+            done.append(len(client.ncores()))
+            if len(done) == 1:
+                local.scale(8)
+
+        cluster_module.do_blocks(client, None, list(range(150)), report)  # type: ignore[arg-type]
+    assert (len(done), done[-1]) == (150, 8)
+    assert max(busy) > cluster_module.IN_FLIGHT

@@ -169,6 +169,28 @@ def test_manners(adata: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("quick")
+def test_a_second_run_leaves_nothing_of_the_first(adata: Any) -> None:
+    few = adata[:40].copy()
+    ivf.tl.denoise(few, n_comps=None, noise=0.5, device="cpu")  # all of them
+    assert few.obsm["X_inverseflow"].shape == few.obsm["X_inverseflow_std"].shape == (40, 15)
+    ivf.tl.denoise(few, preset="paper", device="cpu")  # which has no error bars
+    assert "X_inverseflow_std" not in few.obsm
+
+
+def test_numbers_have_a_colour_bar_and_labels_a_legend(adata: Any) -> None:
+    adata.obs["depth"] = np.asarray(adata.layers["counts"].sum(1)).ravel()
+    adata.obs["rank"] = np.arange(CELLS)
+    adata.obs["deep"] = adata.obs["depth"] > adata.obs["depth"].median()
+    adata.obs["name"] = adata.obs_names
+    for column, drawn, legends, bars in (("depth", 1, 0, 1), ("rank", 1, 0, 1), ("deep", 2, 1, 0), ("type", 3, 1, 0)):
+        figure = ivf.pl.embeddings(adata, color=column, after="X_pca")
+        assert [len(axes.collections) for axes in figure.axes[:2]] == [drawn, drawn]
+        assert (len(figure.legends), len(figure.axes) - 2) == (legends, bars)
+    with pytest.raises(ivf.InputError, match="has 400 labels, too many"):
+        ivf.pl.embeddings(adata, color="name", after="X_pca")
+
+
+@pytest.mark.usefixtures("quick")
 def test_views_dense_and_backed_data(adata: Any, tmp_path: Path) -> None:
     view = adata[:200]
     ivf.tl.denoise(view, n_comps=5, device="cpu")

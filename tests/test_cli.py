@@ -387,3 +387,31 @@ def test_the_page_of_a_large_plane_shows_its_middle(here: Path, monkeypatch: pyt
     assert np.array_equal(page.before[..., 0], data[:, 24:56, 9])
     assert page.facts["shown"] == "the middle 3 x 32 x 32 of 3 x 80 x 50"
     assert inverseflow("report", "a.tif", "a.tif", "-o", "a.html").exit_code == 0
+
+
+def test_a_noise_that_is_found_can_be_used(here: Path) -> None:
+    """What `noise -o` writes, `--noise` reads, for planes as for volumes."""
+    imwrite("a.png", noisy(64, 64).astype(np.uint8))
+    refused = inverseflow("noise", "a.png", "-o", "found.txt")
+    assert (refused.exit_code, "give -o a name like noise.yaml, not found.txt" in refused.output) == (2, True)
+    assert listing(here) == {"a.png"}
+
+    white = np.random.default_rng(0).normal(0, 20, (13, 64, 65))
+    tied = 300 + white[1:] + white[:-1]  # slices that share half of their noise, and so do pixels
+    tifffile.imwrite("vol.tif", (tied[..., 1:] + tied[..., :-1]).astype(np.float32), metadata={"axes": "ZYX"})
+    axes = {}
+    for name, dim in (("volume", []), ("planes", ["--dim", "2"])):
+        found = inverseflow("noise", "vol.tif", "-o", f"{name}.yaml", *dim)
+        assert found.exit_code == 0, found.output
+        axes[name] = ivf.NoiseEstimate.from_yaml(f"{name}.yaml").noise.kernel.ndim
+        result = inverseflow("denoise", "vol.tif", "--noise", f"{name}.yaml", *dim, *QUICK, "-o", f"{name}.tif")
+        assert result.exit_code == 0, result.output
+        judged = inverseflow("audit", "vol.tif", f"{name}.tif", "--noise", f"{name}.yaml", *dim)
+        assert judged.exit_code in (0, 3), judged.output
+    assert axes == {"volume": 3, "planes": 2}
+    assert inverseflow("audit", "vol.tif", "planes.tif", "--dim", "2").exit_code in (0, 3)
+    both = inverseflow("audit", "vol.tif", "planes.tif", "--dim", "2", "-m", "none.safetensors")
+    assert (both.exit_code, "leave --dim out" in both.output) == (2, True)
+    unknown = inverseflow("noise", "vol.tif", "--repeats", "ZY")
+    assert (unknown.exit_code, unknown.output.count("\n")) == (1, 1)
+    assert "repeats='ZY' must be one letter" in unknown.output

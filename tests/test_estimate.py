@@ -18,7 +18,7 @@ from skimage.data import camera
 from conftest import ROOT, shared_data
 from inverseflow import Image, InputError, NoiseError, NoiseEstimate, estimate_noise
 from inverseflow.errors import FileError
-from inverseflow.estimate import blocks, curve, families, levels, planes, spectrum
+from inverseflow.estimate import blocks, calibration, curve, families, levels, planes, spectrum
 from inverseflow.noise import (
     Clip,
     CorrelatedGaussian,
@@ -213,6 +213,33 @@ def test_channels_get_their_own_parameters_where_they_differ() -> None:
     assert any("Channel 1 is constant" in sentence for sentence in found.warnings)
 
 
+def test_the_order_of_channels_does_not_matter() -> None:
+    clean, law = scenes(2), PoissonGaussian(2.0, 3.0, offset=100.0)
+    dim, bright = noisy(law, 100 + 200 * clean, 1), noisy(law, 400 + 1500 * clean, 2)
+    first, second = (estimate_noise(np.stack(pair, 1)) for pair in ((dim, bright), (bright, dim)))
+    assert first.family == second.family == "poissongaussian"
+    assert float(first.raw.gain) == pytest.approx(2.0, rel=0.03)
+    assert float(second.raw.gain) == pytest.approx(float(first.raw.gain))
+    assert float(second.raw.offset) == pytest.approx(float(first.raw.offset))
+
+
+def test_channels_keep_their_numbers_beside_an_empty_one(tmp_path: Path) -> None:
+    green, blue = (noisy(Gaussian(s), scenes(2), 3) for s in (0.05, 0.15))
+    found = estimate_noise(np.stack([0 * green, green, blue], 1))
+    assert found.channels == (1, 2)
+    assert found.std_curve[1].mean(1).tolist() == pytest.approx([0.05, 0.15], rel=0.03)
+    assert found.raw.sigma[1:].tolist() == pytest.approx([0.05, 0.15], rel=0.03)
+    found.to_yaml(tmp_path / "noise.yaml")
+    for estimate in (found, NoiseEstimate.from_yaml(tmp_path / "noise.yaml")):
+        named = [line for line in estimate.table() if "channel" in line]
+        assert [line.split(":")[0].strip() for line in named] == ["channel 1", "channel 2"]
+        labels = estimate.plot().axes[0].get_legend_handles_labels()[1]
+        assert labels == ["channel 1", "channel 2"]
+    alone = estimate_noise(np.stack([0 * green, green], 1))
+    assert "channel 1" in alone.table()[0]
+    assert "channel" not in estimate_noise(green, axes="SYX").table()[0]
+
+
 def test_bleaching_is_not_noise_and_motion_is_not_a_repeat() -> None:
     clean = scenes(1, seed=7)[0]
     bleached = noisy(Gaussian(0.05), np.stack([clean, 0.8 * clean + 0.1, 0.7 * clean]))
@@ -253,6 +280,14 @@ def test_calibration_frames_give_offset_gain_and_maps() -> None:
         estimate_noise(picture, flat=flat)
     with pytest.raises(InputError, match="not brighter"):
         estimate_noise(picture, dark=flat, flat=dark)
+
+
+@pytest.mark.parametrize("frames", [2, 3, 20])
+def test_few_dark_frames_call_few_pixels_hot(frames: int) -> None:
+    """Of two frames 0.08 % of all pixels vary more than 5 times as much as the median one, by chance."""
+    dark = np.random.default_rng(0).normal(100, 2, (frames, 500, 500))
+    dark[:, 5, 7] = 100 + np.resize([-300, 300], frames)
+    assert np.argwhere(calibration.calibrate(dark, None).hot).tolist() == [[5, 7]]
 
 
 def test_masks_padding_and_missing_pixels() -> None:
@@ -300,6 +335,7 @@ UNUSABLE: dict[str, tuple[Any, dict[str, Any], str]] = {
     "family": (RAMP, {"family": "laplace"}, "no noise family"),
     "wrong family": (USABLE["negative"], {"family": "poisson"}, "cannot have poisson"),
     "repeats": (RAMP[None], {"axes": "TYX", "repeats": "Z"}, "repeats='Z'"),
+    "two axes of repeats": (RAMP[None], {"axes": "ZYX", "repeats": "ZY"}, "repeats='ZY' must be one letter of 'ZYX'"),
     "channels": ([RAMP[None], np.stack([RAMP, RAMP])], {"axes": "CYX"}, "channels"),
 }
 

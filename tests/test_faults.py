@@ -6,11 +6,14 @@ Each ends in a sentence and the right exit code, with inputs and older outputs a
 from __future__ import annotations
 
 import errno
+import fcntl
 import hashlib
 import os
 import signal
+import stat
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -248,8 +251,10 @@ def test_an_input_is_never_written_over(here: Path, model: Path) -> None:
     tifffile.imwrite("a.tif", noisy(64, 64))
     ivf.write("b.ome.zarr", ivf.Image(noisy(64, 64), "YX"))
     (here / "link.tif").symlink_to("a.tif")
+    (here / "same.tif").hardlink_to("a.tif")  # another name for one file, as under two mounts of one disk
     before = hashes(here)
-    for source, target in (("a.tif", "a.tif"), ("a.tif", "link.tif"), ("link.tif", "a.tif"), ("b.ome.zarr",) * 2):
+    names = [("a.tif", "a.tif"), ("a.tif", "link.tif"), ("link.tif", "a.tif"), ("a.tif", "same.tif")]
+    for source, target in (*names, ("b.ome.zarr", "b.ome.zarr")):
         result = run("denoise", source, "-m", model, "-o", target, "--force")
         assert (result.exit_code, "is an input, which is never written over" in result.output) == (2, True), target
     for command in (("noise", "a.tif", "-o", "a.tif"), ("train", "a.tif", *QUICK[:-1], "-o", "a.tif")):
@@ -375,6 +380,52 @@ def test_two_runs_into_one_output_and_what_a_killed_one_leaves(here: Path, model
     assert (here / "b.tif").read_text() == "older"
     assert run("denoise", "a.tif", "-m", model, "-o", "b.tif", "--force", "--no-page", "--no-audit").exit_code == 0
     assert listing(here) == {"a.tif", "b.tif", ".b.tif.mine.tmp"}
+
+
+def as_somebody_else(work: Callable[[], None]) -> str:
+    """What it says in a process that has no right but those of everybody."""
+    reading, writing = os.pipe()
+    if not os.fork():
+        said = "done"
+        try:
+            if not os.geteuid():
+                os.setuid(65534)
+            work()
+        except BaseException as error:
+            said = str(error)
+        os.write(writing, said.encode())
+        os._exit(0)
+    os.close(writing)
+    with open(reading) as answer:
+        return answer.read()
+
+
+def test_a_lock_that_another_user_s_killed_run_has_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    with tempfile.TemporaryDirectory() as name:  # pytest's own folders let nobody else in
+        folder = Path(name)
+        folder.chmod(0o777)
+        path, lock = folder / "a.txt", folder / ".a.txt.lock"
+        for mode, said in ((0o444, "done"), (0o000, f"another user's run; if it has ended, remove {lock}")):
+            lock.write_text("process 1 on another machine")
+            lock.chmod(mode)
+            assert said in as_somebody_else(lambda: write_whole(path, b"whole", overwrite=True))
+            assert lock.exists() == (said != "done")
+        assert path.read_text() == "whole"
+
+
+def test_files_are_synced_while_they_may_be_written(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Windows refuses to sync a file that is open for reading."""
+    modes = []
+
+    def sync(descriptor: int) -> None:
+        if stat.S_ISREG(os.fstat(descriptor).st_mode):
+            modes.append(fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE)
+
+    monkeypatch.setattr(os, "fsync", sync)
+    ivf.write("a.tif", ivf.Image(noisy(32, 32), "YX"))
+    ivf.write("a.ome.zarr", ivf.Image(noisy(32, 32), "YX"))
+    assert len(modes) > 2
+    assert set(modes) == {os.O_RDWR}
 
 
 def test_two_trainings_in_one_folder(here: Path) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import builtins
 import errno
+import io
 import json
 import os
 import pickle
+import struct
 import subprocess
 import sys
 from collections.abc import Callable
@@ -21,7 +24,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from inverseflow.errors import FileError, InputError
-from inverseflow.io import Image, beside, expand_paths, read, suffix_of, write
+from inverseflow.io import Image, beside, expand_paths, read, suffix_of, tiff, write
 from inverseflow.io.lazy import LazyArray, MappedArray, cast
 from inverseflow.io.tiffdata import Pages
 
@@ -122,6 +125,43 @@ def test_what_only_the_document_knows_survives_and_other_images_are_forgotten(tm
     assert [child.tag.removeprefix(space) for child in pixels] == ["Channel", "TiffData", "Plane"]
 
 
+@pytest.mark.parametrize(
+    ("said", "unit", "found"),
+    [
+        ("1.0", "pixel", {}),
+        ("0,108", "µm", {}),
+        ("", "µm", {}),
+        ("None", "µm", {}),
+        ("0.5", "", {}),
+        ("0.5", "nm", {"X": 0.5, "Y": 0.5}),
+        ("0.5", None, {"X": 0.5, "Y": 0.5}),
+    ],
+)
+@pytest.mark.parametrize("result", ["out.ome.tif", "out.tif", "out.ome.zarr"])
+def test_a_size_in_pixels_or_that_is_no_number_is_not_made_a_calibration(
+    tmp_path: Path, said: str, unit: str | None, found: dict[str, float], result: str
+) -> None:
+    data = counts(3, 12, 13)
+    tifffile.imwrite(tmp_path / "a.ome.tif", data, metadata={"axes": "ZYX", "PhysicalSizeX": 2, "PhysicalSizeY": 2})
+    attributes = f'PhysicalSize{{0}}="{said}"' + ("" if unit is None else f' PhysicalSize{{0}}Unit="{unit}"')
+    xml = tifffile.tiffcomment(tmp_path / "a.ome.tif")
+    for letter in "XY":
+        xml = xml.replace(f'PhysicalSize{letter}="2"', attributes.format(letter))
+    tifffile.tiffcomment(tmp_path / "a.ome.tif", xml.encode())
+    image = read(tmp_path / "a.ome.tif")
+    assert image.pixel_size == found
+    np.testing.assert_array_equal(np.asarray(image), data)
+    write(tmp_path / result, image)
+    assert read(tmp_path / result).pixel_size == found
+    if result == "out.ome.tif":
+        with tifffile.TiffFile(tmp_path / result) as tif:
+            pixels = ElementTree.fromstring(str(tif.ome_metadata)).find(".//{*}Pixels")
+            assert tif.pages.first.tags["ResolutionUnit"].value == (3 if found else 1)
+        assert pixels is not None
+        assert pixels.get("PhysicalSizeX") == said  # the microscope's own words stay
+        assert pixels.get("PhysicalSizeXUnit") == (unit if unit is not None else "µm")
+
+
 @pytest.mark.filterwarnings("ignore:As of version:DeprecationWarning")  # bioio-ome-tiff's use of ome-types
 def test_bioio_reads_what_we_write_and_we_read_through_bioio(
     ome_file: tuple[Path, np.ndarray[Any, Any]], tmp_path: Path
@@ -206,6 +246,15 @@ def test_imagej_gets_its_own_axis_order_and_types(tmp_path: Path) -> None:
     np.testing.assert_array_equal(np.asarray(again), data.transpose(1, 2, 0, 3, 4).astype(np.float32))
 
 
+def test_imagej_keys_beyond_ascii_are_escaped_as_values_are(tmp_path: Path) -> None:
+    metadata = {"imagej": {"Gerät": "µ-Slide", "Info": "37 °C"}}
+    write(tmp_path / "a.tif", Image(counts(3, 8, 9), "ZYX", kind="imagej", metadata=metadata))
+    with tifffile.TiffFile(tmp_path / "a.tif") as tif:
+        assert "ger\\u00e4t=\\u00B5-Slide" in tif.pages.first.description.splitlines()  # tifffile lowers keys
+        assert tif.imagej_metadata is not None
+        assert tif.imagej_metadata["Info"] == "37 °C"
+
+
 def test_imagej_colour(tmp_path: Path) -> None:
     data = counts(12, 13, 3, dtype=np.uint8)
     tifffile.imwrite(tmp_path / "a.tif", data, imagej=True)
@@ -264,6 +313,60 @@ def test_lossy_compression_is_not_repeated(tmp_path: Path) -> None:
     np.testing.assert_array_equal(image.data[10:50, 20:40], tifffile.imread(tmp_path / "a.tif")[10:50, 20:40])
     write(tmp_path / "b.tif", image.replace(data))
     np.testing.assert_array_equal(tifffile.imread(tmp_path / "b.tif"), data)
+
+
+def test_tags_that_break_the_rules_do_not_end_the_run_whose_result_is_written(tmp_path: Path) -> None:
+    data = counts(12, 13)
+    options: dict[str, Any] = {"resolution": (72, 72), "resolutionunit": 2, "metadata": None}
+    tifffile.imwrite(tmp_path / "a.tif", data, software="ZEN™ 3.1".encode(), **options)
+    with tifffile.TiffFile(tmp_path / "a.tif", mode="r+") as tif:
+        tif.pages.first.tags["ResolutionUnit"].overwrite(0)
+    write(tmp_path / "b.tif", read(tmp_path / "a.tif"))
+    with tifffile.TiffFile(tmp_path / "b.tif") as tif:
+        tags = tif.pages.first.tags
+        found = [tags[name].value for name in ("Software", "ResolutionUnit", "XResolution")]
+    assert found == ["ZEN™ 3.1", 1, (72, 1)]
+
+
+@pytest.mark.parametrize("size", [1e-7, 1e15])
+@pytest.mark.parametrize(("name", "kind"), [("a.ome.tif", "ome-tiff"), ("a.tif", "imagej"), ("a.tif", "tiff")])
+def test_a_pixel_size_that_no_tag_can_hold_is_not_made_another(
+    tmp_path: Path, name: str, kind: str, size: float
+) -> None:
+    unit = {"imagej": "m"}.get(kind, "µm")
+    size = size * 1e-5 if kind == "imagej" else size
+    image = Image(counts(3, 12, 13), "ZYX", {"X": size, "Y": size}, {"X": unit, "Y": unit}, kind=kind)
+    write(tmp_path / name, image)
+    np.testing.assert_array_equal(tifffile.imread(tmp_path / name), image.data)
+    assert read(tmp_path / name).pixel_size == ({} if kind == "imagej" else {"X": size, "Y": size})
+
+
+def test_a_compressed_imagej_file_that_is_too_large_is_written_as_imagej_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beyond 4 GB only the first plane has a place in the file and the others follow it; here beyond 10 kB."""
+    data = counts(5, 40, 50)
+    tifffile.imwrite(tmp_path / "a.tif", data, imagej=True, compression="zlib", metadata={"axes": "ZYX"})
+    monkeypatch.setattr(tiff, "_CLASSIC", 10_000)
+    image = read(tmp_path / "a.tif")
+    write(tmp_path / "b.tif", image.replace(data + np.float32(0.5)))
+    with tifffile.TiffFile(tmp_path / "b.tif") as tif:
+        assert (len(tif.pages), tif.pages.first.compression, tif.is_imagej) == (1, 1, True)
+        np.testing.assert_array_equal(tif.asarray(), data + np.float32(0.5))
+    np.testing.assert_array_equal(np.asarray(read(tmp_path / "b.tif")), data + np.float32(0.5))
+
+
+@pytest.mark.parametrize("error", [ValueError("what nobody thought of"), struct.error("'I' format requires 0 <= x")])
+def test_whatever_the_writer_refuses_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(tifffile.TiffWriter, "write", refuse)
+    with pytest.raises(FileError, match=r"a\.tif cannot be written as TIFF \(.*\); write a \.npy file instead\.$"):
+        write(tmp_path / "a.tif", Image(counts(12, 13), "YX"))
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("axes", ["SYX", "STYX", "YXT"])
@@ -460,6 +563,57 @@ def test_bad_files_get_one_sentence(
     assert isinstance(caught.value, OSError)
     assert capfd.readouterr() == ("", "")
     assert not caplog.records
+
+
+DISK: dict[str, tuple[str, Callable[[Path], Any], str]] = {
+    "tiff": ("a.tif", lambda p: tifffile.imwrite(p, counts(9, 8)), "a.tif"),
+    "png": ("a.png", lambda p: PIL.Image.fromarray(counts(9, 8, dtype=np.uint8)).save(p), "a.png"),
+    "npz": ("a.npz", lambda p: np.savez(p, data=counts(9, 8)), "a.npz"),
+    "zarr": ("a.ome.zarr", lambda p: write(p, Image(counts(9, 8), "YX")), "a.ome.zarr/zarr.json"),
+    "zarr level": ("a.ome.zarr", lambda p: write(p, Image(counts(9, 8), "YX")), "a.ome.zarr/0/zarr.json"),
+}
+
+
+@pytest.mark.parametrize("case", DISK)
+@pytest.mark.parametrize(("number", "sentence"), [(errno.EACCES, "You may not read "), (errno.EIO, "Input/output err")])
+def test_a_disk_or_a_missing_right_is_not_called_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str, number: int, sentence: str
+) -> None:
+    """By the system's own word when the file is opened: root, who runs the tests in a container, may read all."""
+    name, make, refused = DISK[case]
+    make(tmp_path / name)
+    np.asarray(read(tmp_path / name))
+    system = io.open
+
+    def refuse(file: Any, *arguments: Any, **options: Any) -> Any:
+        if str(file) == str(tmp_path / refused):
+            raise OSError(number, os.strerror(number), str(file))
+        return system(file, *arguments, **options)
+
+    for module in (io, builtins):
+        monkeypatch.setattr(module, "open", refuse)
+    with pytest.raises(FileError, match=sentence) as caught:
+        read(tmp_path / name)
+    assert "not a" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["a.tif", "a.ome.zarr"])
+def test_a_disk_that_fails_under_a_packed_image_is_not_called_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    write(tmp_path / name, Image(counts(9, 8), "YX", metadata={"compression": "zstd"}))
+    image, system = read(tmp_path / name), io.open
+
+    def refuse(file: Any, *arguments: Any, **options: Any) -> Any:
+        if str(file).endswith((".tif", "/c/0/0")):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return system(file, *arguments, **options)
+
+    for module in (io, builtins):
+        monkeypatch.setattr(module, "open", refuse)
+    with pytest.raises(OSError, match="Input/output error") as caught:
+        np.asarray(image)
+    assert "damaged" not in str(caught.value)
 
 
 def test_damage_inside_a_segment_shows_when_it_is_read(tmp_path: Path) -> None:

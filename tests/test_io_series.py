@@ -102,6 +102,45 @@ def test_of_several_images_the_first_is_read_and_all_are_named(tmp_path: Path) -
         assert "overview" not in str(tif.ome_metadata)
 
 
+def write_set(folder: Path, data: np.ndarray, compression: str | None) -> list[Path]:
+    """One file for each position; the OME-XML in each describes all of them."""
+    paths = [folder / f"Pos{k}.ome.tif" for k in range(len(data))]
+    images = "".join(
+        f"""<Image ID="Image:{k}" Name="position {k}"><Pixels ID="Pixels:{k}" DimensionOrder="XYZCT" Type="uint16"
+        SizeX="80" SizeY="96" SizeZ="3" SizeC="1" SizeT="1" PhysicalSizeX="{k + 0.5}" PhysicalSizeY="{k + 0.5}">
+        <Channel ID="Channel:{k}:0" Name="dye {k}"/><TiffData IFD="0" PlaneCount="3"><UUID
+        FileName="{path.name}">urn:uuid:{k}</UUID></TiffData></Pixels></Image>"""
+        for k, path in enumerate(paths)
+    )
+    for k, path in enumerate(paths):
+        xml = f'<OME xmlns="http://www.openmicroscopy.org/Schemas/OME/2016-06" UUID="urn:uuid:{k}">{images}</OME>'
+        how: dict[str, Any] = {"metadata": None, "photometric": "minisblack", "compression": compression}
+        tifffile.imwrite(path, data[k], description=xml.encode(), **how)
+    return paths
+
+
+@pytest.mark.parametrize("compression", [None, "zlib"])
+@pytest.mark.parametrize("alone", [False, True])
+@pytest.mark.filterwarnings("error")
+def test_each_file_of_a_set_is_read_as_its_own_image(alone: bool, compression: str | None, tmp_path: Path) -> None:
+    data = values(3, 3, 96, 80)
+    for k, path in enumerate(write_set(tmp_path, data, compression)):
+        for other in tmp_path.glob("Pos*") if alone else ():
+            if other != path:
+                other.unlink()
+        assert np.array_equal(tifffile.imread(path, key=range(3)), data[k])  # the pages of the file, whatever it says
+        image = read(path)
+        assert np.array_equal(np.asarray(image), data[k])
+        assert np.array_equal(pickle.loads(pickle.dumps(image.data))[...], data[k])  # as a worker process gets it
+        assert (image.pixel_size, image.channel_names) == ({"X": k + 0.5, "Y": k + 0.5}, (f"dye {k}",))
+        write(tmp_path / "result.ome.tif", image, overwrite=True)
+        with tifffile.TiffFile(tmp_path / "result.ome.tif") as tif:
+            assert np.array_equal(tif.asarray(), data[k])
+            found = tifffile.xml2dict(str(tif.ome_metadata))["OME"]["Image"]
+        assert (found["ID"], found["Pixels"]["PhysicalSizeX"]) == (f"Image:{k}", k + 0.5)
+        write_set(tmp_path, data, compression)
+
+
 def test_a_list_of_many_images_stays_short(tmp_path: Path) -> None:
     path = tmp_path / "wells.tif"
     with tifffile.TiffWriter(path) as tif:

@@ -64,6 +64,16 @@ def on_disk(path: Path, version: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
+def test_a_size_in_pixels_is_not_made_a_calibration(tmp_path: Path, version: str, monkeypatch: Any) -> None:
+    monkeypatch.setattr(sys.modules[__name__], "AXES", [*AXES[:2], *({**axis, "unit": "pixel"} for axis in AXES[2:])])
+    by_hand(tmp_path / "a.ome.zarr", version)
+    image = read(tmp_path / "a.ome.zarr")
+    assert image.pixel_size == {"T": 2.5}
+    write(tmp_path / "b.ome.tif", image)
+    assert read(tmp_path / "b.ome.tif").pixel_size == {"T": 2.5}
+
+
+@pytest.mark.parametrize("version", VERSIONS)
 def test_round_trip(tmp_path: Path, version: str) -> None:
     by_hand(tmp_path / "a.ome.zarr", version)
     image = read(tmp_path / "a.ome.zarr")

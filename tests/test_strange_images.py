@@ -11,6 +11,7 @@ import json
 import lzma
 import pickle
 import random
+import re
 import resource
 import struct
 import tracemalloc
@@ -31,6 +32,7 @@ from typer.testing import CliRunner
 import inverseflow as ivf
 from inverseflow.cli import app
 from inverseflow.errors import FileError, InverseflowError
+from inverseflow.imaging import select_channels
 from test_strangers import refused
 
 PLANE = np.random.default_rng(0).integers(100, 4000, (40, 36)).astype(np.uint16)
@@ -192,10 +194,85 @@ def test_an_image_that_lies_is_refused_before_it_takes_memory(trick: str, tmp_pa
     assert str(path) in refused("info", str(path))
 
 
+OWN = '<UUID FileName="{}">urn:uuid:own</UUID>'
+HARMLESS: dict[str, Callable[[str], str]] = {
+    "an annotation that nobody opens": lambda xml: xml.replace(
+        "</OME>",
+        r'<StructuredAnnotations><XMLAnnotation ID="A:0"><Value><Original FileName="D:\data\cells.czi"/></Value>'
+        "</XMLAnnotation></StructuredAnnotations></OME>",
+    ),
+    "the file itself by its UUID": lambda xml: with_uuid(xml, OWN.format(r"D:\data\a.ome.tif")),
+    "a file beside it": lambda xml: with_uuid(xml, '<UUID FileName="b.ome.tif">urn:uuid:other</UUID>'),
+}
+WAYS_OUT: dict[str, Callable[[str], str]] = {
+    "a UUID of none": lambda xml: with_uuid(xml, '<UUID FileName="../b.tif"/>').replace(' UUID="urn:uuid:own"', ""),
+    "another UUID": lambda xml: with_uuid(xml, '<UUID FileName="/tmp/a.ome.tif">urn:uuid:other</UUID>'),
+    "attributes in another order": lambda xml: with_uuid(xml, "<UUID x='1' FileName='../b.tif'>urn:uuid:other</UUID>"),
+    "letters by number": lambda xml: with_uuid(xml, '<UUID FileName="&#46;&#46;/b.tif">urn:uuid:other</UUID>'),
+    "a prefix": lambda xml: with_uuid(xml, '<ome:UUID FileName="../b.tif">urn:uuid:other</ome:UUID>').replace(
+        "<OME ", '<OME xmlns:ome="http://www.openmicroscopy.org/Schemas/OME/2016-06" ', 1
+    ),
+    "after the file itself": lambda xml: with_uuid(
+        xml, '<UUID FileName="a.ome.tif">urn:uuid:own</UUID></TiffData><TiffData IFD="1"><UUID FileName="../b.tif"/>'
+    ).replace(' UUID="urn:uuid:own"', ""),
+}
+
+
+def with_uuid(xml: str, uuid: str) -> str:
+    """The UUID of the file is urn:uuid:own."""
+    xml = re.sub(r'UUID="[^"]*"', 'UUID="urn:uuid:own"', xml, count=1)
+    return re.sub(
+        r"<TiffData[^>]*?/?>(</TiffData>)?", lambda _: f'<TiffData IFD="0" PlaneCount="2">{uuid}</TiffData>', xml
+    )
+
+
+@pytest.mark.parametrize("case", HARMLESS)
+def test_a_name_of_a_file_that_is_not_opened_is_no_reason_to_refuse(case: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.ome.tif"
+    ome(HARMLESS[case])(tmp_path / "b.ome.tif")
+    ome(HARMLESS[case])(path)
+    np.testing.assert_array_equal(np.asarray(ivf.read(path)), np.stack([PLANE] * 2))
+
+
+@pytest.mark.parametrize("trick", WAYS_OUT)
+def test_a_way_out_of_the_folder_is_refused(trick: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.ome.tif"
+    ome(WAYS_OUT[trick])(path)
+    opened = []
+    monkeypatch.setattr(tifffile.TiffFile, "__init__", spy(tifffile.TiffFile.__init__, opened))
+    with pytest.raises(FileError, match="outside of its folder"):
+        ivf.read(path)
+    assert opened == [path]
+
+
+def spy(function: Callable[..., None], seen: list[Any]) -> Callable[..., None]:
+    def call(self: Any, file: Any, *arguments: Any, **options: Any) -> None:
+        seen.append(file)
+        function(self, file, *arguments, **options)
+
+    return call
+
+
 def test_pages_that_lead_back_end(tmp_path: Path) -> None:
     endless_tiff(tmp_path / "a.tif")
     with pytest.raises(FileError, match="damaged"):
         ivf.read(tmp_path / "a.tif", axes="YX")
+
+
+@pytest.mark.parametrize("name", ["a.ome.tif", "a.ome.zarr"])
+def test_channels_are_chosen_though_the_file_has_not_a_name_for_each(name: str, tmp_path: Path) -> None:
+    data = np.random.default_rng(0).integers(0, 255, (20, 21, 3)).astype(np.uint8)
+    if name.endswith("tif"):
+        meta = {"axes": "YXS", "Channel": {"Name": "camera"}}
+        tifffile.imwrite(tmp_path / name, data, photometric="rgb", metadata=meta)
+    else:
+        ivf.write(tmp_path / name, ivf.Image(data.transpose(2, 0, 1), "CYX", channel_names=("a", "b", "c")))
+        edit(tmp_path / name / "zarr.json", lambda d: d["attributes"]["ome"]["omero"]["channels"].pop())
+    image = ivf.read(tmp_path / name)
+    assert 0 < len(image.channel_names) < 3
+    chosen = select_channels(image, [1])
+    assert chosen.channel_names == ()
+    np.testing.assert_array_equal(np.squeeze(np.asarray(chosen)), data[..., 1])
 
 
 def zarr_image(path: Path, shape: tuple[int, ...] = (40, 36), chunks: tuple[int, ...] = (20, 36)) -> Path:

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
+import time
 from collections import Counter
 from itertools import islice
 from pathlib import Path
@@ -14,12 +19,15 @@ from typer.testing import CliRunner
 
 import inverseflow as ivf
 from inverseflow import imaging
+from inverseflow.checkpoint import read_tensors
 from inverseflow.cli import app
 from inverseflow.methods import Batch
 from inverseflow.patches import allowed_operations
 from inverseflow.samples import Scaling
+from inverseflow.state import CHECKPOINT
 from inverseflow.streaming import DiskPatches
 
+LIMIT = 300  # seconds for a process that does its work; a machine may be slow
 ROWS, COLUMNS = 90, 70
 UNSCALED = Scaling(torch.zeros(1), torch.ones(1))
 
@@ -109,6 +117,70 @@ def test_learning_from_files(tmp_path) -> None:
     )  # fmt: skip
     result = model.denoise(noisy, axes="YX")
     assert np.square(result - clean).mean() < 0.4 * np.square(noisy - clean).mean()
+
+
+TRAINING = """
+import multiprocessing, sys, time
+import torch
+import inverseflow as ivf
+from inverseflow.interrupt import Stopped, exit_code
+from inverseflow.patches import allowed_operations
+from inverseflow.samples import Scaling
+
+def loss(model, batch, moment):
+    if moment.progress == 0.5:
+        print(*(process.pid for process in multiprocessing.active_children()), flush=True)
+        for _ in range(30):
+            time.sleep(0.1)  # the word of a reader that dies would come in here
+    return model(batch.x.flatten(1)[:, :4]).square().mean(1)
+
+if __name__ == "__main__":
+    files = ivf.Files((sys.argv[1],), ("TYX",), "YX", workers=2)
+    data = files.patches(Scaling(torch.zeros(1), torch.ones(1)), 16, allowed_operations(ivf.Gaussian(1.0), 2))
+    settings = ivf.Settings(steps=20, batch_size=8)
+    try:
+        ivf.fit(torch.nn.Linear(4, 4), loss, data, settings, folder=sys.argv[2], device="cpu", progress=False)
+    except Stopped as stop:
+        sys.exit(exit_code(stop))
+"""
+
+
+def is_running(process: int) -> bool:
+    """What has ended may wait for a parent to take note of it."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except FileNotFoundError:
+        return False
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs process groups, and /proc to look at processes")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_signal_to_all_processes_waits_for_the_step_and_its_checkpoint(tmp_path, number: signal.Signals) -> None:
+    """As a closed terminal, Ctrl-C, `timeout` and a cluster send it. The readers end with their training in any case,
+    also if it was killed.
+    """
+    (tmp_path / "training.py").write_text(TRAINING)
+    numbered(tmp_path, "tif")
+    command = [sys.executable, str(tmp_path / "training.py"), str(tmp_path / "in.tif"), str(tmp_path / "run")]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as p:
+        assert p.stdout
+        readers = [int(word) for word in p.stdout.readline().split()]
+        for reader in readers:  # some send it to each process, and not to the group
+            os.kill(reader, signal.SIGINT)
+            os.kill(reader, signal.SIGHUP)
+        os.killpg(p.pid, number)
+        _, said = p.communicate(timeout=LIMIT)
+    assert len(readers) == 2, said
+    limit = time.monotonic() + LIMIT
+    while any(map(is_running, readers)):
+        assert time.monotonic() < limit
+        time.sleep(0.1)
+    if number != signal.SIGKILL:
+        assert p.returncode == 128 + number, said
+        assert read_tensors(tmp_path / "run" / CHECKPOINT, "checkpoint")[1]["step"] == 11
+        assert not said
 
 
 def test_the_command_reads_large_files_as_it_trains(tmp_path, monkeypatch) -> None:

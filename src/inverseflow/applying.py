@@ -19,9 +19,10 @@ from .denoiser import Denoiser
 from .errors import UsageError
 from .io import Image, write
 from .logs import bar
-from .options import Options
+from .options import DTYPES, Options
 from .outputs import further, page_of
 from .report import write_report
+from .trained import check_estimate
 
 
 def apply(model: Denoiser, image: Image, path: Path, target: Path, options: Options) -> Audit | None:
@@ -96,6 +97,29 @@ def asked_for(options: Options) -> list[str]:
         raise UsageError(f"--samples {options.samples} is no number of samples; give one above 0.")
     bounds = ["low", "high"] if options.interval is not None else []
     return ["std"] * options.std + bounds + [f"sample{number + 1}" for number in range(options.samples)]
+
+
+def check_options(options: Options, targets: Sequence[Path]) -> None:
+    """What would only be noticed after the training."""
+    if options.interval is not None:
+        check_level(options.interval)
+    if options.estimate is not None:
+        check_estimate(options.estimate)
+    if options.estimate == "flow" and asked_for(options):
+        raise UsageError("Error bars and samples belong to the estimate mean; leave --estimate flow out.")
+    if options.dtype not in DTYPES:
+        raise UsageError(f"--dtype must be {', '.join(name for name in DTYPES if name)}, not {options.dtype}.")
+    pictures = [target.name for target in targets if target.suffix.lower() in (".png", ".jpg", ".jpeg")]
+    if pictures and (options.dtype or "").startswith("float"):
+        raise UsageError(f"{pictures[0]} cannot hold {options.dtype}; write a .tif file, or leave --dtype out.")
+    whole_numbers = pictures[0] if pictures else options.dtype or ""
+    if options.nan == "mask" and (pictures or whole_numbers.startswith("uint")):
+        raise UsageError(f"{whole_numbers} cannot hold the NaN of --nan mask; write a .tif file of float32.")
+    if options.tile_size and options.tile_size < 3 * options.tile_overlap:
+        raise UsageError(
+            f"--tile-size {options.tile_size} leaves nothing beside an overlap of {options.tile_overlap}; take at "
+            f"least {3 * options.tile_overlap}, or a smaller --tile-overlap."
+        )
 
 
 def check_model(options: Options, model: Denoiser) -> None:

@@ -95,7 +95,10 @@ Strategy = Annotated[str, typer.Option(help="How they share the work: ddp, each 
 Accumulate = Annotated[
     int, typer.Option(min=1, help="Parts in which a batch goes through the network, to save memory.")
 ]
-Resume = Annotated[bool, typer.Option("--resume", help="Go on with an interrupted training.")]
+Resume = Annotated[
+    bool,
+    typer.Option("--resume", help="Go on with a run that was stopped: its training, and files that are not complete."),
+]
 Workers = Annotated[int, typer.Option(min=0, help="Processes of this machine that denoise together, into OME-Zarr.")]
 Scheduler = Annotated[str | None, typer.Option(help="A Dask cluster that does it instead, e.g. tcp://host:8786.")]
 TileSize = Annotated[int | None, typer.Option(min=8, help="Side of the tiles in pixels; by default by the memory.")]

@@ -29,14 +29,21 @@ def middles(image: Image, spatial: str) -> Tensor:
 
 
 def audit_image(
-    noisy: Image, clean: Image, by: Denoiser | Noise, *, estimate: str | float | None = None, seed: int = 0
+    noisy: Image,
+    clean: Image,
+    by: Denoiser | Noise,
+    *,
+    dim: int | None = None,
+    estimate: str | float | None = None,
+    seed: int = 0,
 ) -> Audit:
     """Judge a denoised image by its middle."""
     if noisy.axes != clean.axes or noisy.shape != clean.shape:
         both = f"{noisy.shape} {noisy.axes} and {clean.shape} {clean.axes}"
         raise InputError(f"The audit compares a noisy and a denoised image of one shape, not {both}; see --axes.")
-    spatial = choose_dimensions(noisy)[0] if isinstance(by, Noise) else Layout(by.axes, ()).spatial
-    return audit(middles(noisy, spatial), middles(clean, spatial), by, estimate=estimate, seed=seed)
+    spatial = choose_dimensions(noisy, dim)[0] if isinstance(by, Noise) else Layout(by.axes, ()).spatial
+    before, after = (middles(image, spatial) for image in (noisy, clean))
+    return audit(before, after, by, axes=f"SC{spatial}", estimate=estimate, seed=seed)
 
 
 def audit_result(noisy: Image, clean: Image, model: Denoiser, options: Options) -> Audit | None:
@@ -54,9 +61,11 @@ def audit_files(noisy: Path, clean: Path, options: Options) -> int:
     """`inverseflow audit`: may this result be trusted? Also for results of other tools."""
     if options.model and options.noise:
         raise UsageError("A model knows its noise; give either --model or --noise.")
+    if options.model and options.dim:
+        raise UsageError("A model knows whether it denoises planes or volumes; leave --dim out.")
     before, after = (read(path, axes=options.axes) for path in (noisy, clean))
     by = Denoiser.load(options.model, device=options.device) if options.model else noise_of(options, [before])
-    found = audit_image(before, after, by, estimate=options.estimate, seed=options.seed)
+    found = audit_image(before, after, by, dim=options.dim, estimate=options.estimate, seed=options.seed)
     tell(found, options)
     for check in found.checks:
         options.say(f"  {check.verdict:9} {check.name:28} {check.value:7.3f}  (doubtful from {check.limits[0]:g})")

@@ -22,10 +22,11 @@ from torch import Tensor
 
 from . import tiling
 from .denoiser import Denoiser
+from .disk import writing
 from .errors import FileError
 from .imaging import Samples, samples_for, select_channels
 from .io import Image, omezarr, read
-from .whole import sync_file, write_whole, writing
+from .whole import sync_file, write_whole
 
 SIDE = 1024  # pixels along each axis of a block of planes, or more where chunks are larger
 DEPTH = 64  # along each axis of a block of volumes, or more

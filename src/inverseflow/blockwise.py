@@ -18,6 +18,7 @@ from .denoiser import Denoiser
 from .errors import UsageError
 from .imaging import chosen_channels, samples_for
 from .io import Image, read, suffix_of
+from .io.lazy import Reordered
 from .io.omezarr import order_of
 from .logs import bar
 from .options import Options
@@ -109,7 +110,7 @@ def apply_in_blocks(model: Denoiser, image: Image, path: Path, target: Path, opt
     blocks.finish(job, image, dtypes)
     found = None
     if options.audit:
-        found = audit_result(image, image.replace(read(folder / "image").data), model, options)
+        found = audit_result(image, _stored(folder / "image", image), model, options)
         if found is not None and found.verdict == "fail" and not options.force:
             if wanted:
                 options.say("The audit failed, so no error bars are written; --force writes them all the same.")
@@ -120,14 +121,19 @@ def apply_in_blocks(model: Denoiser, image: Image, path: Path, target: Path, opt
             publish(folder / name, where, overwrite=options.force)
         written.append(where)
     if options.page:
-        error = image.replace(read(wanted.get("std", folder / "std")).data) if std else None
-        result = image.replace(read(target).data)
-        page = describe.report(path.name, image, result, model, command_line(), found, std=error)
+        error = _stored(wanted.get("std", folder / "std"), image) if std else None
+        page = describe.report(path.name, image, _stored(target, image), model, command_line(), found, std=error)
         write_report(page_of(target), page, overwrite=options.force)
         written.append(page_of(target))
     shutil.rmtree(folder)
     tell_written(written, model, time.monotonic() - started, options)
     return found
+
+
+def _stored(path: Path, image: Image) -> Image:
+    """A result with the axes of its image: OME-Zarr has an order of its own."""
+    found = read(path)
+    return image.replace(Reordered(found.data, [found.axes.index(letter) for letter in image.axes]))
 
 
 def _keep(model: Denoiser, folder: Path, options: Options) -> Path:

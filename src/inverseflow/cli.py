@@ -135,9 +135,7 @@ def denoise(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="A file, or a folder; by default beside the input.")
     ] = None,
-    model: Annotated[
-        Path | None, typer.Option("--model", "-m", help="A trained model; without it, trains one.")
-    ] = None,
+    model: Annotated[Path | None, typer.Option("--model", "-m", help="A trained model; else trains one.")] = None,
     noise: Noise = None,
     repeats: Repeats = None,
     axes: Axes = None,
@@ -189,6 +187,7 @@ def find(
     flat: Annotated[Path | None, typer.Option(help="Frames of even light (T, Y, X).")] = None,
     plot: Annotated[Path | None, typer.Option(help="Draw what was measured.")] = None,
     axes: Axes = None,
+    dim: Dim = None,
     seed: Seed = 0,
     force: Force = False,
     json: Json = False,
@@ -213,6 +212,7 @@ def judge(
     noise: Noise = None,
     repeats: Repeats = None,
     axes: Axes = None,
+    dim: Dim = None,
     estimate: EstimateOption = None,
     device: DeviceOption = Device.auto,
     seed: Seed = 0,

@@ -91,17 +91,18 @@ def do_blocks(client: Any, job: Job, wanted: Sequence[Block], report: Callable[[
     waiting = iter(wanted)
     flying: dict[Any, Block] = {}
 
-    def submit(count: int) -> None:
-        for block in islice(waiting, count):
+    def submit() -> None:
+        most = IN_FLIGHT * max(1, len(client.ncores()))  # workers come and go; scheduler_info() may name only five
+        for block in islice(waiting, max(0, most - len(flying))):
             flying[client.submit(_do, job, block, __version__, pure=False)] = block
 
-    submit(IN_FLIGHT * max(1, len(client.scheduler_info()["workers"])))
+    submit()
     while flying:
+        done: Sequence[Any] = ()
         try:
             done = distributed.wait([*flying], timeout=PATIENCE, return_when="FIRST_COMPLETED").done
         except TimeoutError:
             _replace_the_dead(client.cluster)
-            continue
         for future in done:
             block = flying.pop(future)
             if future.status == "error":
@@ -114,7 +115,7 @@ def do_blocks(client: Any, job: Job, wanted: Sequence[Block], report: Callable[[
                     )
                 raise error
             report()
-            submit(1)
+        submit()
 
 
 def _replace_the_dead(cluster: Any) -> None:

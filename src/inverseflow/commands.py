@@ -15,11 +15,10 @@ from typing import Any
 from rich.console import Console
 
 from . import describe, imaging
-from .applying import apply, asked_for, check_model, command_line
+from .applying import apply, asked_for, check_model, check_options, command_line
 from .auditing import audit_result, exit_code
 from .axes import Layout
 from .blockwise import apply_in_blocks, in_blocks, kept_model
-from .calibration import check_level
 from .denoiser import Denoiser
 from .engine import choose_device, distribute
 from .errors import FileError, InputError, UsageError
@@ -28,12 +27,21 @@ from .generator import Generator
 from .io import Image, expand_paths, read, suffix_of
 from .noise import Noise
 from .noise.words import in_words
-from .options import DTYPES, Options
-from .outputs import forget, further, output_paths, page_of, refuse_existing, run_folder, training_kept
+from .options import Options
+from .outputs import (
+    files_of,
+    forget,
+    further,
+    is_complete,
+    output_paths,
+    page_of,
+    refuse_existing,
+    run_folder,
+    training_kept,
+)
 from .report import write_report
 from .settings import Settings
 from .streaming import Files
-from .trained import check_estimate
 from .whole import locked
 
 
@@ -55,7 +63,7 @@ def show_info(files: Sequence[str], axes: str | None, *, as_json: bool) -> int:
 
 def train_model(options: Options) -> int:
     target = options.output or Path("model.safetensors")
-    paths = expand_paths(options.files)
+    paths = expand_paths(options.files, results=False)
     refuse_existing([target], force=options.force, inputs=paths)
     team = distribute(options.devices, options.nodes, options.strategy, options.device)
     options = options if team.leads else replace(options, quiet=True, json=False)
@@ -78,14 +86,16 @@ def train_model(options: Options) -> int:
 
 
 def denoise_files(options: Options) -> int:
-    paths = expand_paths(options.files)
+    paths = expand_paths(options.files, results=False)
     targets = output_paths(paths, options.output)
     check_options(options, targets)
-    pages = [page_of(target) for target in targets] if options.page else []
-    tags = asked_for(options)
-    beside = [path for target in targets for path in further(target, tags).values()]
+    files = [files_of(target, asked_for(options), page=options.page) for target in targets]
+    # What is there may be older where --force would have replaced it.
+    stopped = options.resume and not options.force and bool(options.model or run_folder(targets[0]).exists())
+    done = [stopped and is_complete(its, page=options.page) for its in files]
+    to_write = [path for its, there in zip(files, done, strict=True) if not there for path in its]
     inputs = [*paths, *([options.model] if options.model else [])]
-    refuse_existing([*targets, *pages, *beside], force=options.force, inputs=inputs)
+    refuse_existing(to_write, force=options.force, inputs=inputs)
     images = [open_image(path, options) for path in paths]
     look_for_gaps(options, paths, images)
     model = Denoiser.load(options.model, device=options.device) if options.model else None
@@ -93,23 +103,29 @@ def denoise_files(options: Options) -> int:
         raise UsageError("A model knows its noise; give either --model or --noise.")
     noise = model.noise if model is not None else noise_of(options, images)
     if options.dry_run:
-        return plan(options, paths, [*targets, *pages, *beside], images, noise, model)
+        return plan(options, paths, to_write, images, noise, model)
     if model is not None:
         check_model(options, model)
     blockwise = [in_blocks(image, target, options) for image, target in zip(images, targets, strict=True)]
     audits = []
     with locked(targets[0]):
+        for target in targets:  # a folder that is read-only, another run: said now and not after the training
+            with locked(target):
+                pass
         if model is None:
             model = kept_model(targets[0], options) or learn(options, images, noise, targets[0])
-        for path, image, target, cut in zip(paths, images, targets, blockwise, strict=True):
+        for path, image, target, cut, there in zip(paths, images, targets, blockwise, done, strict=True):
+            if there:
+                options.say(f"{target} was complete before.")
+                continue
             with training_kept(targets[0]), locked(target):
                 audits.append((apply_in_blocks if cut else apply)(model, image, path, target, options))
         forget(targets[0])
     options.finish(
         {
             "outputs": [str(t) for t in targets],
-            "pages": [str(p) for p in pages],
-            "further": [str(path) for path in beside if path.exists()],
+            "pages": [str(page_of(t)) for t in targets if options.page],
+            "further": [str(path) for its in files for path in its[1 + options.page :] if path.exists()],
             "audits": [found and found.to_dict() for found in audits],
             **describe.training(model),
         }
@@ -151,7 +167,7 @@ def files_on_disk(options: Options, images: Sequence[Image]) -> Files | None:
     spatial, _ = imaging.choose_dimensions(images[0], options.dim)
     if sum(math.prod(image.shape) for image in images) <= imaging.TRAIN_PIXELS:
         return None
-    paths = expand_paths(options.files)
+    paths = expand_paths(options.files, results=False)
     if options.nan == "mask":
         options.say("Values are masked, so a part of the files is learned from.")
         return None
@@ -234,29 +250,6 @@ def plan(
         options.say(f"{name:9} {', '.join(value) if isinstance(value, list) else value}")
     options.say("Nothing was done.")
     return 0
-
-
-def check_options(options: Options, targets: Sequence[Path]) -> None:
-    """What would only be noticed after the training."""
-    if options.interval is not None:
-        check_level(options.interval)
-    if options.estimate is not None:
-        check_estimate(options.estimate)
-    if options.estimate == "flow" and asked_for(options):
-        raise UsageError("Error bars and samples belong to the estimate mean; leave --estimate flow out.")
-    if options.dtype not in DTYPES:
-        raise UsageError(f"--dtype must be {', '.join(name for name in DTYPES if name)}, not {options.dtype}.")
-    pictures = [target.name for target in targets if target.suffix.lower() in (".png", ".jpg", ".jpeg")]
-    if pictures and (options.dtype or "").startswith("float"):
-        raise UsageError(f"{pictures[0]} cannot hold {options.dtype}; write a .tif file, or leave --dtype out.")
-    whole_numbers = pictures[0] if pictures else options.dtype or ""
-    if options.nan == "mask" and (pictures or whole_numbers.startswith("uint")):
-        raise UsageError(f"{whole_numbers} cannot hold the NaN of --nan mask; write a .tif file of float32.")
-    if options.tile_size and options.tile_size < 3 * options.tile_overlap:
-        raise UsageError(
-            f"--tile-size {options.tile_size} leaves nothing beside an overlap of {options.tile_overlap}; take at "
-            f"least {3 * options.tile_overlap}, or a smaller --tile-overlap."
-        )
 
 
 def understand(path: Path, axes: str | None, dim: int | None = None) -> Image:

@@ -70,8 +70,10 @@ def warn_if_too_little(noise: Noise, options: Options, images: Sequence[Image]) 
 
 def find_noise(options: Options, family: str, plot: Path | None, dark: Path | None, flat: Path | None) -> int:
     """`inverseflow noise`: what is my noise?"""
+    if options.output and options.output.suffix.lower() not in (".yaml", ".yml"):
+        raise UsageError(f"--noise reads a noise from YAML, so give -o a name like noise.yaml, not {options.output}.")
     targets = [path for path in (options.output, plot) if path]
-    paths = expand_paths(options.files)
+    paths = expand_paths(options.files, results=False)
     refuse_existing(targets, force=options.force, inputs=paths)
     if plot:
         check_format(plot)
@@ -122,6 +124,7 @@ def summary(found: NoiseEstimate) -> dict[str, object]:
         "method": found.method,
         "scores": dict(found.scores),
         "lag1": found.lag1,
+        "channels": found.channels,
         "std_curve": [part.tolist() for part in found.std_curve],
         "interval": [part.tolist() for part in found.interval],
         "warnings": list(found.warnings),

@@ -22,12 +22,12 @@ from torch import Tensor
 from . import tiling
 from .axes import Layout
 from .denoiser import Denoiser
+from .disk import reserve, writing
 from .errors import InputError
 from .io import Image
 from .io.lazy import LazyArray
 from .masking import missing, refuse_missing
 from .tiling import TILE_OVERLAP
-from .whole import reserve, writing
 
 IN_MEMORY = 2**28  # bytes of a result that are kept in memory; more goes to a scratch file
 TRAIN_PIXELS = 2**26  # more are not read for training: 256 MB of float32
@@ -78,7 +78,7 @@ def select_channels(image: Image, channels: Sequence[int]) -> Image:
         raise InputError(f"There is no channel {outside[0]}; the image has {count}, counted from 0.")
     if "C" not in image.axes:
         return image
-    names = tuple(image.channel_names[channel] for channel in channels) if image.channel_names else ()
+    names = tuple(image.channel_names[channel] for channel in channels) if len(image.channel_names) == count else ()
     return image.replace(Chosen(image.data, image.axes.index("C"), channels), channel_names=names)
 
 

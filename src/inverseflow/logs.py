@@ -12,7 +12,8 @@ from typing import Any, BinaryIO
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from .whole import write_whole, writing
+from .disk import writing
+from .whole import write_whole
 
 
 class MetricsLog:

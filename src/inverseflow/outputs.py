@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import shutil
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from .disk import writing
 from .errors import FileError, InverseflowError, UsageError
 from .io import beside, suffix_of
 from .io.omezarr import is_zarr
-from .whole import exists, hidden, writing
+from .whole import exists, hidden
 
 
 def output_paths(paths: Sequence[Path], output: Path | None) -> list[Path]:
@@ -23,22 +25,28 @@ def output_paths(paths: Sequence[Path], output: Path | None) -> list[Path]:
         return [output]
     if output.exists() and not output.is_dir():
         raise UsageError(f"{output} is a file without a suffix that is known; give a folder or a name like out.tif.")
-    targets = [output / beside(path, "_denoised").name for path in paths]
-    if len(set(targets)) < len(targets):
-        raise UsageError("Two inputs have the same name and would become one file; denoise them into two folders.")
-    return targets
+    return [output / beside(path, "_denoised").name for path in paths]
 
 
 def refuse_existing(targets: Sequence[Path], *, force: bool, inputs: Sequence[Path] = ()) -> None:
-    """Said before anything is computed. An input is never replaced, whatever name or link leads to it."""
-    read = {path.resolve() for path in inputs if path.exists()}
+    """Said before anything is computed. An input is never replaced, whatever name, link or mount leads to it."""
+    twice = [path for path, count in Counter(targets).items() if count > 1]
+    if twice:
+        raise UsageError(f"Two results would both become {twice[0]}; give them two names, or two folders with -o.")
+    resolved = [path.resolve() for path in inputs if path.exists()]
+    read = {_identity(place) for path in resolved for place in (path, *path.parents)}  # a Zarr image is a folder
     for target in targets:
         with writing(target):
-            there, place = exists(target), target.resolve()
-        if there and any(place == one or place in one.parents for one in read):
+            there, is_input = exists(target), target.exists() and _identity(target) in read
+        if is_input:
             raise UsageError(f"{target} is an input, which is never written over; choose another name with -o.")
         if there and not force:
             raise FileError(f"{target} exists; choose another name with -o, or replace it with --force.")
+
+
+def _identity(path: Path) -> tuple[int, int]:
+    found = path.stat()
+    return found.st_dev, found.st_ino
 
 
 def further(target: Path, tags: Sequence[str]) -> dict[str, Path]:
@@ -54,6 +62,16 @@ def further(target: Path, tags: Sequence[str]) -> dict[str, Path]:
 def page_of(target: Path) -> Path:
     """The HTML page beside a result."""
     return target.with_name(target.name[: len(target.name) - len(suffix_of(target))] + ".html")
+
+
+def files_of(target: Path, tags: Sequence[str], *, page: bool) -> list[Path]:
+    """All that is written for one input."""
+    return [target, *([page_of(target)] if page else []), *further(target, tags).values()]
+
+
+def is_complete(files: Sequence[Path], *, page: bool) -> bool:
+    """Had a run that was stopped later written all of these? The page is the last; error bars may be held back."""
+    return all(map(exists, files[:2] if page else files))
 
 
 def run_folder(target: Path) -> Path:

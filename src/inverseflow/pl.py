@@ -12,26 +12,43 @@ from .metrics import principal_components
 
 __all__ = ["embeddings", "noise"]
 
+MOST_LABELS = 100
+
 
 def embeddings(
     adata: Any, *, color: str | None = None, before: str = "X_pca", after: str = "X_inverseflow", size: float = 6.0
 ) -> Any:
-    """The first two principal components before and after, side by side, coloured by a column of `.obs`."""
+    """The first two principal components before and after, side by side, coloured by a column of `.obs`: labels, or
+    numbers.
+    """
     from matplotlib import colormaps
     from matplotlib.figure import Figure
 
     if color is not None and color not in adata.obs:
         raise InputError(f"There is no .obs[{color!r}]; it has {', '.join(adata.obs.columns) or 'nothing'}.")
-    labels = adata.obs[color].astype(str).to_numpy() if color else np.full(adata.n_obs, "")
-    colours = colormaps["tab10" if len(np.unique(labels)) <= 10 else "tab20"]
+    numeric = color is not None and adata.obs[color].dtype.kind in "iuf"
+    labels = adata.obs[color].astype(str).to_numpy() if color and not numeric else np.full(adata.n_obs, "")
+    count = len(np.unique(labels))
+    if count > MOST_LABELS:
+        raise InputError(
+            f".obs[{color!r}] has {count} labels, too many to tell apart; give a column of {MOST_LABELS} at most."
+        )
+    colours = colormaps["tab10" if count <= 10 else "tab20"]
+    graded = colormaps["viridis"].with_extremes(bad="0.8")  # grey where the number is missing
     figure = Figure(figsize=(11, 5), layout="constrained")
     for axes, key in zip(figure.subplots(1, 2), (before, after), strict=True):
         x, y = principal_components(read_components(adata, key), 2).T
+        axes.set(title=key, xlabel="PC 1", ylabel="PC 2", xticks=[], yticks=[])
+        if numeric:
+            values = adata.obs[color].to_numpy(np.float64, na_value=np.nan)
+            points = axes.scatter(x, y, s=size, linewidths=0, c=values, cmap=graded, plotnonfinite=True)
+            continue
         for number, label in enumerate(np.unique(labels)):
             chosen = labels == label
             axes.scatter(x[chosen], y[chosen], s=size, linewidths=0, color=colours(number % colours.N), label=label)
-        axes.set(title=key, xlabel="PC 1", ylabel="PC 2", xticks=[], yticks=[])
-    if color:
+    if numeric:
+        figure.colorbar(points, ax=figure.axes, label=color)
+    elif color:
         handles, names = axes.get_legend_handles_labels()
         columns = 1 + (len(names) > 20)
         figure.legend(handles, names, loc="outside right upper", markerscale=2, fontsize=8, ncols=columns)

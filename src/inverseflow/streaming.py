@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import os
+import signal
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -87,6 +88,7 @@ class DiskPatches:
             num_workers=workers,
             prefetch_factor=AHEAD if workers else None,
             multiprocessing_context="spawn" if workers else None,  # a forked process cannot use zarr's threads
+            worker_init_fn=_apart,
             pin_memory=torch.device(self.device).type == "cuda",
         )
         for read_ahead in loader:
@@ -96,6 +98,17 @@ class DiskPatches:
     def _placed(self, batch: Any) -> Batch:
         x, origin = batch
         return Batch(self.scaling.onto(x, self.device), origin.to(self.device, non_blocking=True))
+
+
+def _apart(_: int) -> None:
+    """A reader is out of reach of what a terminal, `timeout` or a cluster sends to all at once: the training goes on
+    until its checkpoint is written. SIGTERM keeps its meaning, with which torch ends a reader that is stuck.
+    """
+    if hasattr(os, "setpgid"):
+        os.setpgid(0, 0)
+    for name in ("SIGINT", "SIGHUP"):
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), signal.SIG_IGN)
 
 
 def _seed(generator: torch.Generator) -> int:

@@ -28,7 +28,7 @@ def denoise(
     adata: Any,
     *,
     use_rep: str = "X_pca",
-    n_comps: int = 20,
+    n_comps: int | None = 20,
     noise: str | float | Array | Noise = "auto",
     layer: str | None = "counts",
     key_added: str = "X_inverseflow",
@@ -41,6 +41,7 @@ def denoise(
 ) -> Any:
     """Clearer components: `.obsm[key_added]`, for `sc.pp.neighbors(adata, use_rep=key_added)`.
 
+    n_comps      how many of the components; None for all
     noise        "auto": that of counting molecules, from the counts in `layer` or from `pp.estimate_noise` before; a
                  standard deviation, one number or one per component, in the units of use_rep; or any Noise
     layer_added  also the expression (log-normalised) that the denoised components stand for, dense
@@ -54,7 +55,7 @@ def denoise(
     components = read_components(adata, use_rep, n_comps)
     adata = copied(adata) if copy else adata
     projection = read_cells(adata, layer=layer, use_rep=use_rep, n_comps=n_comps)[2] if layer_added else None
-    if components.shape[1] < n_comps:
+    if n_comps is not None and components.shape[1] < n_comps:
         warnings.warn(
             f".obsm[{use_rep!r}] has {components.shape[1]} components, so these are denoised and not {n_comps}.",
             stacklevel=2,
@@ -66,6 +67,7 @@ def denoise(
     result, std = model.transform(components), model.std(components)
     with writing():
         adata.obsm[key_added] = result
+        adata.obsm.pop(f"{key_added}_std", None)  # of a run before
         if std is not None:
             adata.obsm[f"{key_added}_std"] = std
         if projection is not None:

@@ -7,7 +7,6 @@ that was killed, and is removed.
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import os
 import platform
@@ -19,8 +18,8 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, NoReturn
 
+from .disk import raise_in_words, writing
 from .errors import FileError
 
 try:
@@ -31,16 +30,6 @@ except ImportError:  # Windows: two runs into one output are not noticed
 NAME = 120
 """Bytes of a file's name that its hidden companions take over; some disks know no more than 143 in all."""
 _HERE = hashlib.sha256(platform.node().encode()).hexdigest()[:4]  # locks of some network disks are a machine's own
-_ELSEWHERE = "choose another folder"
-_REASONS = {
-    errno.EACCES: f"you may not write there; {_ELSEWHERE}",
-    errno.EPERM: f"you may not write there; {_ELSEWHERE}",
-    errno.EROFS: f"that disk is read-only; {_ELSEWHERE}",
-    errno.ENOTDIR: f"a part of that path is a file and not a folder; {_ELSEWHERE}",
-    errno.EEXIST: f"a part of that path is a file and not a folder; {_ELSEWHERE}",
-    errno.ENAMETOOLONG: "that name is too long; choose a shorter one",
-    errno.EFBIG: f"that disk cannot hold so large a file; {_ELSEWHERE}",
-}
 _held: dict[Path, tuple[int | None, int]] = {}  # lock -> the open file, and how many in this process hold it
 _guard = threading.RLock()
 
@@ -62,7 +51,7 @@ def whole_or_absent(path: Path, *, overwrite: bool, needed: int | None = None) -
         except Exception as error:
             taken = _size(temporary)
             _remove(temporary)  # first, so that what is said to be free is
-            _raise_in_words(error, path, needed, taken)
+            raise_in_words(error, path, needed, taken)
         finally:
             _remove(temporary)
 
@@ -102,27 +91,6 @@ def publish(finished: Path, path: Path, *, overwrite: bool) -> None:
     _sync_entries(path.parent)
 
 
-@contextmanager
-def writing(path: Path, needed: int | None = None) -> Iterator[None]:
-    """What the system says of a failure, in a sentence."""
-    try:
-        yield
-    except Exception as error:
-        _raise_in_words(error, path, needed, 0)
-
-
-def reserve(file: IO[bytes], size: int) -> None:
-    """Take the room now: a disk that is full later, under a memory map, would kill the process without a word."""
-    if hasattr(os, "posix_fallocate"):
-        try:
-            os.posix_fallocate(file.fileno(), 0, size)
-            return
-        except OSError as error:
-            if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP):  # some disks cannot
-                raise
-    file.truncate(size)
-
-
 def hidden(path: Path, ending: str) -> Path:
     """.NAME.ending beside a file, for what belongs to it."""
     return path.with_name(f".{_stem(path)}.{ending}")
@@ -158,7 +126,8 @@ def locked(path: Path) -> Iterator[None]:
             if count > 1:
                 _held[lock] = (descriptor, count - 1)
             elif descriptor is not None:
-                lock.unlink(missing_ok=True)  # first, so that nobody can take one that is about to go
+                with suppress(PermissionError):  # another user's, in a folder where everybody may only remove his own
+                    lock.unlink(missing_ok=True)  # first, so that nobody can take one that is about to go
                 os.close(descriptor)
 
 
@@ -167,11 +136,13 @@ def _take(lock: Path, path: Path) -> int | None:
     if fcntl is None:
         return None
     while True:
-        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+        descriptor = _open(lock, path)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            owner = os.read(descriptor, 200).decode(errors="replace")
+            owner = ""
+            with suppress(OSError):
+                owner = os.read(descriptor, 200).decode(errors="replace")
             os.close(descriptor)
             raise FileError(
                 f"{path} is being written by another run{owner and f' ({owner})'}; wait until it is done, or choose "
@@ -190,6 +161,21 @@ def _take(lock: Path, path: Path) -> int | None:
         os.write(descriptor, f"process {os.getpid()} on {platform.node()}".encode())
     _clean(path)
     return descriptor
+
+
+def _open(lock: Path, path: Path) -> int:
+    """A lock that another user's run has left can only be read, which is enough to take it."""
+    try:
+        return os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+    except PermissionError:
+        if not os.path.lexists(lock):
+            raise
+    try:
+        return os.open(lock, os.O_RDONLY | os.O_NOFOLLOW)
+    except PermissionError as error:
+        raise FileError(
+            f"{path} may be written by another user's run; if it has ended, remove {lock}, or choose another name."
+        ) from error
 
 
 def _clean(path: Path) -> None:
@@ -232,7 +218,7 @@ def _sync(path: Path) -> None:
 
 
 def sync_file(path: Path) -> None:
-    with open(path, "rb") as file:
+    with open(path, "r+b") as file:  # Windows syncs only what may be written
         os.fsync(file.fileno())
 
 
@@ -257,39 +243,3 @@ def _remove(path: Path) -> None:
     else:
         with suppress(OSError):
             path.unlink(missing_ok=True)
-
-
-def _raise_in_words(error: Exception, path: Path, needed: int | None, taken: int) -> NoReturn:
-    number = errno.ENOSPC if _says_full(error) else error.errno if isinstance(error, OSError) else None
-    if isinstance(error, FileError) or (number is None and not isinstance(error, OSError)):
-        raise error
-    if number in (errno.ENOSPC, errno.EDQUOT):
-        reason = f"{_too_little(path, needed, taken, number)}; free some space or choose another folder"
-    else:
-        said = error.strerror if isinstance(error, OSError) else None
-        reason = _REASONS.get(number or 0, f"the system says: {said or error}")
-    kept = " What was there before is as it was." if os.path.lexists(path) else ""
-    raise FileError(f"{path} could not be written: {reason}.{kept}") from error
-
-
-def _says_full(error: BaseException | None) -> bool:
-    """Libraries hide it in their own exceptions."""
-    words = ("No space left on device", "errno = 28")
-    return error is not None and (any(word in str(error) for word in words) or _says_full(error.__context__))
-
-
-def _too_little(path: Path, needed: int | None, taken: int, number: int) -> str:
-    wanted = f"it needs {size_words(needed)}" if needed else f"it needs more than {size_words(taken)}" if taken else ""
-    if number == errno.EDQUOT:
-        return ", ".join(filter(None, ["your disk quota is used up", wanted]))
-    folder = next((parent for parent in path.absolute().parents if parent.exists()), Path("/"))
-    free = f"{size_words(shutil.disk_usage(folder).free)} are free"
-    return f"the disk is full: {' and '.join(filter(None, [wanted, free]))}"
-
-
-def size_words(count: int) -> str:
-    size, unit = float(count), "bytes"
-    for larger in ("kB", "MB", "GB", "TB"):
-        if size >= 999.5:
-            size, unit = size / 1000, larger
-    return f"{size:.3g} {unit}"

@@ -20,11 +20,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from ..axes import to_batch
 from ..errors import InputError
+from ..estimate import NoiseEstimate
+from ..io.image import Image
 from ..masking import fill, missing
 from ..noise import Noise, as_noise
 from .figures import figures
@@ -46,6 +49,8 @@ class Model(Protocol):
     @property
     def noise(self) -> Noise: ...
     @property
+    def axes(self) -> str: ...
+    @property
     def description(self) -> dict[str, Any]: ...
     def function(self, estimate: str | float | None = None) -> Callable[[Tensor], Tensor]: ...
 
@@ -61,7 +66,7 @@ class Check:
 
     @property
     def verdict(self) -> str:
-        return VERDICTS[sum(self.value >= limit for limit in self.limits)]
+        return VERDICTS[sum(not self.value < limit for limit in self.limits)]  # NaN fails
 
 
 @dataclass(frozen=True)
@@ -75,7 +80,8 @@ class Audit:
     def reasons(self) -> list[str]:
         """What is wrong, the worst first."""
         failing = [check for check in self.checks if check.verdict != "pass"]
-        return [check.meaning for check in sorted(failing, key=lambda c: -c.value / c.limits[0])]
+        worst_first = sorted(failing, key=lambda c: -np.nan_to_num(c.value, nan=np.inf) / c.limits[0])
+        return [check.meaning for check in worst_first]
 
     def to_dict(self) -> dict[str, Any]:
         return {"verdict": self.verdict, "checks": [{**vars(check), "verdict": check.verdict} for check in self.checks]}
@@ -87,19 +93,22 @@ class Audit:
 def audit(
     noisy: Any,
     clean: Any,
-    by: Model | Noise | str,
+    by: Model | Noise | NoiseEstimate | str,
     *,
     axes: str | None = None,
     estimate: str | float | None = None,
     seed: int = 0,
 ) -> Audit:
-    """Judge `clean`, the result of denoising `noisy`; both images (B, C, *S), or any order with `axes`.
+    """Judge `clean`, the result of denoising `noisy`; both images (B, C, *S), or any order with `axes`. Without `axes`
+    they may also be as the model's own data was; beside a bare noise, 2-D is YX.
 
-    by   the `Denoiser` that made the result, or only the noise that it was made for, where another tool made it: then
-         nothing can be simulated and fewer checks are possible
+    by   the `Denoiser` that made the result, or only the noise that it was made for (or its estimate), where another
+         tool made it: then nothing can be simulated and fewer checks are possible
     """
-    before, after = (to_batch(x, axes)[0].float() for x in (noisy, clean))
-    if before.shape != after.shape or before.ndim < 4:
+    by = by.noise if isinstance(by, NoiseEstimate) else by
+    own = "YX" if isinstance(by, Noise | str) else by.axes
+    before, after = (_read(x, axes, own) for x in (noisy, clean))
+    if before.shape != after.shape:
         shapes = f"{tuple(before.shape)} and {tuple(after.shape)}"
         raise InputError(f"The audit compares a noisy and a denoised image of one shape, not {shapes}.")
     if min(before.shape[-2:]) < SMALLEST:
@@ -126,6 +135,19 @@ def audit(
         generator=generator,
     )
     return judge(found, WITH_DENOISER)
+
+
+def _read(image: Any, axes: str | None, own: str) -> Tensor:
+    """(B, C, *S); without `axes`, an array of as many is read as `Denoiser.denoise` does."""
+    if axes is None and not isinstance(image, Image) and np.ndim(image) == len(own):
+        axes = own
+    x, layout = to_batch(image, axes)
+    if len(layout.spatial) < 2:
+        raise InputError(
+            f"The audit judges images, but data of shape {layout.shape} is read as {layout.axes}; if it is an image, "
+            "pass axes, for example axes='YX'."
+        )
+    return x.float()
 
 
 def judge(found: dict[str, float], limits: dict[str, float]) -> Audit:

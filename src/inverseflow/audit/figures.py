@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -69,6 +69,12 @@ def figures(
     if mask is not None:
         noise = Gaps(noise, mask)
     plausible = noise.project(clean if plausible is None else plausible)
+    for channel, size in enumerate(noise.std(plausible).unbind(1)):
+        if not size.any():
+            raise InputError(
+                f"At the values that channel {channel} of the result has, the declared noise is 0 everywhere; give the "
+                "result in the units of the noisy image, its offset included."
+            )
     # A camera clips, and no noise model says so: what is simulated is kept within the range of what was seen.
     first, second = (noise.draw(plausible, generator).clamp(noisy.min(), noisy.max()) for _ in range(2))
     found = _declared(noisy, plausible, noise, first, generator)
@@ -104,7 +110,7 @@ def _declared(noisy: Tensor, plausible: Tensor, noise: Noise, drawn: Tensor, gen
     if not white:  # white noise is told from texture better by its curve
         middle = plausible.flatten(2).median(2).values.reshape(*plausible.shape[:2], *(1,) * (plausible.ndim - 2))
         quiet = measures.quiet_noise(noisy, noise, middle.expand(plausible.shape).contiguous(), generator)
-        found = {"too little noise declared": max(quiet), "too much noise declared": -min(quiet)}
+        found = {"too little noise declared": _largest(quiet), "too much noise declared": _largest(-q for q in quiet)}
     try:
         known = noisy.masked_fill(noise.mask, np.nan) if isinstance(noise, Gaps) else noisy
         seen = estimate_noise(known.cpu().numpy(), axes="SCZYX" if noisy.ndim == 5 else "SCYX")
@@ -112,11 +118,9 @@ def _declared(noisy: Tensor, plausible: Tensor, noise: Noise, drawn: Tensor, gen
         return found
     seen_lag1 = (0.0, 0.0) if seen.lag1 is None or seen.family != "correlated" else seen.lag1[-2:]
     found["other correlation declared"] = max(abs(a - b) for a, b in zip(lag1, seen_lag1, strict=True))
-    curves = [np.atleast_2d(part) for part in seen.std_curve]
-    # An empty channel has no curve, and which one it is, is not said.
-    if white and seen.family != "correlated" and len(curves[0]) == noisy.shape[1]:
-        per_channel = [_off(noisy, noise, c, *(part[c] for part in curves)) for c in range(noisy.shape[1])]
-        found["other curve declared"] = max(per_channel)
+    if white and seen.family != "correlated":
+        curves = zip(seen.channels, *map(np.atleast_2d, seen.std_curve), strict=True)
+        found["other curve declared"] = _largest(_off(noisy, noise, *curve) for curve in curves)
     return found
 
 
@@ -174,4 +178,9 @@ def _beyond_noise(observed: Residual, pure: Residual) -> dict[str, float]:
 
 
 def _worst(channels: list[dict[str, float]]) -> dict[str, float]:
-    return {name: max(channel[name] for channel in channels) for name in channels[0]}
+    return {name: _largest(channel[name] for channel in channels) for name in channels[0]}
+
+
+def _largest(values: Iterable[float]) -> float:
+    """NaN if one is, where `max` may lose it."""
+    return float(np.max([*values]))

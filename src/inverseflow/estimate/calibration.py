@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy.special import chdtri
 from torch import Tensor
 
 from ..errors import InputError
@@ -19,6 +20,8 @@ from ..errors import InputError
 Array = np.ndarray[Any, Any]
 HOT = 5.0
 """A pixel whose read noise is this many times the median is called hot."""
+CHANCE = 0.01
+"""That any pixel is called hot in a camera whose pixels are all alike: two frames tell little of a pixel's noise."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,13 +29,14 @@ class Calibration:
     """Maps (Y, X) in data units; without flat frames `gain` and `response` are None.
 
     `response` is each pixel's sensitivity relative to the mean, from the flat frames' means: far less noisy than a gain
-    for each pixel from its variance, which would need thousands of frames.
+    for each pixel from its variance, which would need thousands of frames. `frames`: dark ones, behind `variance`.
     """
 
     offset: Array
     variance: Array
     gain: float | None = None
     response: Array | None = None
+    frames: int | None = None
 
     @property
     def black(self) -> float:
@@ -46,7 +50,11 @@ class Calibration:
     @property
     def hot(self) -> Array:
         """Where the read noise is far above the camera's: pixels for the mask."""
-        hot: Array = self.variance > HOT**2 * np.median(self.variance)
+        limit = HOT**2
+        if self.frames is not None:  # the variance of white noise is a chi-squared number
+            chance, middle = chdtri(self.frames - 1, [CHANCE / self.variance.size, 0.5])
+            limit = max(limit, float(chance / middle))
+        hot: Array = self.variance > limit * np.median(self.variance)
         return hot
 
     def correct(self, image: Any) -> Array:
@@ -61,7 +69,7 @@ def calibrate(dark: Any, flat: Any) -> Calibration:
         raise InputError("Flat frames need dark frames beside them, to know the offset; pass dark=... too.")
     dark_mean, dark_variance = _moments(dark, "dark")
     if flat is None:
-        return Calibration(dark_mean, dark_variance)
+        return Calibration(dark_mean, dark_variance, frames=len(dark))
     mean, variance = _moments(flat, "flat")
     if mean.shape != dark_mean.shape:
         raise InputError(f"The flat frames are {mean.shape}, the dark frames {dark_mean.shape}; they must match.")
@@ -69,7 +77,7 @@ def calibrate(dark: Any, flat: Any) -> Calibration:
     if not light.mean() > 0 or not (variance - dark_variance).mean() > 0:
         raise InputError("The flat frames are not brighter and noisier than the dark frames; check which are which.")
     gain = float((variance - dark_variance).mean() / light.mean())
-    return Calibration(dark_mean, dark_variance, gain, np.maximum(light / light.mean(), 1e-3))
+    return Calibration(dark_mean, dark_variance, gain, np.maximum(light / light.mean(), 1e-3), len(dark))
 
 
 def _moments(stack: Any, name: str) -> tuple[Array, Array]:

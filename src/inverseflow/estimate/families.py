@@ -75,9 +75,9 @@ def fit_family(
     if family == "gaussian":
         return law([one], lambda c: {"b": float(c[0])}, 1)
     if family == "poissongaussian":
-        if count < 2 or level[-1] <= level[0]:
+        low, high = float(level.min()), float(level.max())  # of several channels, one after the other
+        if count < 2 or high <= low:
             return None
-        low, high = float(level.min()), float(level.max())
 
         def line(c: Array) -> dict[str, float]:
             slope = float(c[1] - c[0]) / (high - low)

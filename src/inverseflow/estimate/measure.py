@@ -147,6 +147,7 @@ def _conclude(
         lag1=ties.lag1,
         shape=ties.shape if as_correlated else None,
         levels=tuple(channel.levels for channel in found),
+        channels=tuple(number for number, channel in enumerate(measured) if channel is not None),
         calibration=calibration,
         warnings=sentences(measured, laws, candidates, best, family, ties, deep, calibration, unsure),
     )

@@ -87,8 +87,11 @@ def repeat_axis(source: Source, repeats: str | None) -> str:
     """The axis of the repeated frames: the one asked for, else T where its frames show one view, else none ("")."""
     if repeats is not None:
         letter = repeats.upper()
-        if letter and (letter not in source.axes or letter in "CYX"):
-            raise InputError(f"repeats={repeats!r} must name the axis of the repeated frames, one of {source.axes!r}.")
+        if letter and (letter not in [*source.axes] or letter in "CYX"):
+            raise InputError(
+                f"repeats={repeats!r} must be one letter of {source.axes!r}, the axis of the repeated frames, and not"
+                " C, Y or X."
+            )
         return letter if letter and source.size[letter] > 1 else ""
     if source.size.get("T", 1) < 2:
         return ""

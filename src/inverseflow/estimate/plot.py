@@ -19,10 +19,10 @@ def draw(estimate: NoiseEstimate) -> Figure:
     figure = Figure(figsize=(5.5 * panels, 4), layout="constrained")
     axes = figure.subplots(1, panels, squeeze=False)[0]
     levels, sd, low, high = (np.atleast_2d(part) for part in (*estimate.std_curve, *estimate.interval))
-    for channel in range(len(sd)):
-        colour, name = f"C{channel}", f"channel {channel}" if len(sd) > 1 else "estimate, 95 %"
+    for channel, name in enumerate(estimate.names):
+        colour = f"C{estimate.channels[channel]}"
         axes[0].fill_between(levels[channel], low[channel], high[channel], color=colour, alpha=0.2, lw=0)
-        axes[0].plot(levels[channel], sd[channel], color=colour, label=name)
+        axes[0].plot(levels[channel], sd[channel], color=colour, label=name or "estimate, 95 %")
         axes[0].plot(levels[channel], (1 + estimate.lean) * sd[channel], "--", color=colour, lw=1)
         if channel < len(estimate.measured):
             axes[0].plot(*estimate.measured[channel], ".", color=colour, ms=5)

@@ -30,7 +30,8 @@ class NoiseEstimate:
 
     `noise` is what to train with: `raw`, the estimate itself, with its standard deviation times 1 + `lean`. Arrays of
     `std_curve` (levels, sd) and `interval` (low, high) have shape (n,), or (C, n) for C > 1 channels; they belong to
-    `raw`. `measured` holds the bins (levels, sd) of each channel. `autocorrelation` has lag 0 at its centre and
+    `raw`. `measured` holds the bins (levels, sd) of each channel. C are the `channels`, by their numbers in the data,
+    in which noise was found: one that is constant is none of them. `autocorrelation` has lag 0 at its centre and
     `spectrum` its zero frequency first, mean 1; both are (Y, X), or (Z, Y, X) for noise that is correlated along z, and
     None where they are not known. `lag1` is the correlation of neighbours along y and x, for volumes along z, y and x.
     `shape` holds a and omega where the kernel is cos(omega r) exp(-r^2 / 2 a^2), None where it is as it was measured.
@@ -50,6 +51,7 @@ class NoiseEstimate:
     lag1: tuple[float, ...] | None = None
     shape: tuple[float, float] | None = None
     levels: tuple[Levels, ...] = ()
+    channels: tuple[int, ...] = (0,)
     calibration: Calibration | None = field(default=None, repr=False)
     warnings: tuple[str, ...] = ()
 
@@ -67,6 +69,11 @@ class NoiseEstimate:
         spread = f"sd {100 * low:+.1f} to {100 * high:+.1f} %, leans {100 * self.lean:+.1f} %"
         kernel = f" like cosine:a={self.shape[0]:.2f},omega={self.shape[1]:.2f}" if self.shape else ""
         return f"{in_words(self.noise)}, {self.family}{kernel}, from {self.method} ({spread})"
+
+    @property
+    def names(self) -> list[str]:
+        """Of the channels, empty where there is nothing to tell apart."""
+        return [f"channel {number}" for number in self.channels] if self.channels != (0,) else [""]
 
     def table(self) -> list[str]:
         """Lines for a terminal: the noise at some levels of the signal, and how well each family fits."""
@@ -99,6 +106,7 @@ class NoiseEstimate:
                 lag1=tuple(d["lag1"]) if d["lag1"] else None,
                 shape=tuple(d["shape"]) if d.get("shape") else None,
                 levels=tuple(Levels(**level) for level in d["levels"]),
+                channels=tuple(d.get("channels", range(len(d["levels"])))),
                 warnings=tuple(d["warnings"]),
                 spectrum=None if correlation is None else power_of(correlation),
                 autocorrelation=correlation,
@@ -126,6 +134,7 @@ class NoiseEstimate:
             "lag1": None if self.lag1 is None else [round(lag, 4) for lag in self.lag1],
             "shape": None if self.shape is None else [round(part, 4) for part in self.shape],
             "levels": [vars(level) for level in self.levels],
+            "channels": list(self.channels),
             "std_curve": [part.tolist() for part in self.std_curve],
             "interval": [part.tolist() for part in self.interval],
             "measured": [[part.tolist() for part in pair] for pair in self.measured],

@@ -15,9 +15,8 @@ LEVELS = 5
 def table(estimate: NoiseEstimate) -> list[str]:
     levels, sd, low, high = (np.atleast_2d(part) for part in (*estimate.std_curve, *estimate.interval))
     lines = []
-    for channel in range(len(sd)):
-        name = f"channel {channel}: " if len(sd) > 1 else ""
-        lines.append(f"{name + 'signal':>22} {'noise (sd)':>12}   95 % interval")
+    for channel, name in enumerate(estimate.names):
+        lines.append(f"{name + ': ' * bool(name) + 'signal':>22} {'noise (sd)':>12}   95 % interval")
         for k in np.linspace(0, levels.shape[1] - 1, LEVELS).astype(int):
             none = 1e-9 * sd[channel].max()  # below the offset of photons there is no noise
             level, *others = (part[channel, k] for part in (levels, sd, low, high))

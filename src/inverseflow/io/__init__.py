@@ -9,6 +9,8 @@ from __future__ import annotations
 import glob
 import math
 import os
+import re
+import warnings
 from collections.abc import Iterable
 from pathlib import Path
 from types import ModuleType
@@ -40,6 +42,7 @@ _MODULES: dict[str, ModuleType] = {
     **dict.fromkeys(other.READERS, other),
 }
 Name = str | os.PathLike[str]
+_RESULT = re.compile(r"(.+)_denoised(_(std|low|high|sample\d+))?")
 
 
 def read(path: Name, *, axes: str | None = None) -> Image:
@@ -51,12 +54,10 @@ def read(path: Name, *, axes: str | None = None) -> Image:
     path = Path(path)
     if not path.exists():
         raise FileError(f"There is no file {path}; check the name and the folder.")
-    if path.is_dir():
-        return omezarr.read(path, axes)
-    if not path.is_file():
+    if not path.is_file() and not path.is_dir():
         raise FileError(f"{path} is a pipe or a device and not a file; save what it gives to a file, and read that.")
     try:
-        return _module(path).read(path, axes)  # type: ignore[no-any-return]
+        return (omezarr if path.is_dir() else _module(path)).read(path, axes)  # type: ignore[no-any-return]
     except FileError:
         raise
     except PermissionError as error:
@@ -97,10 +98,11 @@ def beside(path: Name, tag: str) -> Path:
     return path.with_name(f"{stem}{tag}{ending}")
 
 
-def expand_paths(patterns: Name | Iterable[Name]) -> list[Path]:
+def expand_paths(patterns: Name | Iterable[Name], *, results: bool = True) -> list[Path]:
     """Image files from names, glob patterns and folders (the images in them, not in their subfolders), without doubles.
 
-    An OME-Zarr folder is one image.
+    An OME-Zarr folder is one image. With `results=False`, what `denoise` has written beside other images of a folder
+    or pattern is left out.
     """
     listed = [patterns] if isinstance(patterns, str | os.PathLike) else list(patterns)
     found: dict[Path, None] = {}
@@ -112,12 +114,31 @@ def expand_paths(patterns: Name | Iterable[Name]) -> list[Path]:
             chosen = [path]
         else:
             chosen = sorted(p for p in map(Path, glob.glob(pattern, recursive=True)) if suffix_of(p))
+        if len(chosen) > 1 and not results:
+            chosen = _without_results(chosen)
         if not chosen:
             raise FileError(f"No image matches {pattern}; give a file, a folder of images, or a quoted pattern.")
         found |= dict.fromkeys(chosen)
     if not found:
         raise FileError("No image is given; give files, folders of images, or quoted patterns.")
     return list(found)
+
+
+def _without_results(paths: list[Path]) -> list[Path]:
+    stems = [path.with_name(path.name[: len(path.name) - len(suffix_of(path))]) for path in paths]
+    made = [_RESULT.fullmatch(stem.name) for stem in stems]
+    left = [
+        path
+        for path, stem, match in zip(paths, stems, made, strict=True)
+        if not match or stem.with_name(match[1]) not in stems
+    ]
+    if len(left) < len(paths):
+        warnings.warn(
+            f"{len(paths) - len(left)} of {len(paths)} files are results of the others (_denoised) and left out; name "
+            "a file to have it read.",
+            stacklevel=3,
+        )
+    return left
 
 
 def _module(path: Path) -> ModuleType:

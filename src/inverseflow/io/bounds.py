@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import math
 from pathlib import Path
 
@@ -17,6 +18,13 @@ PLAUSIBLE = 200
 """The same of what was measured and is read at once; more is a bomb."""
 LONGEST, MOST = 2**26, 2**50
 """Values along one axis, and in all."""
+
+
+def is_damage(error: Exception) -> bool:
+    """Did a reader stumble over what is in the file, and not over a disk or a right that is missing? The system's
+    errors have a number; readers' own have none, and where damage leads nowhere, the system says "invalid argument".
+    """
+    return not isinstance(error, OSError) or error.errno in (None, errno.EINVAL)
 
 
 def check_claim(path: Path, claimed: int, stored: int, ratio: int = RATIO) -> None:

@@ -64,7 +64,8 @@ def describe(image: Image, axes: str) -> dict[str, Any]:
         meta["finterval"] = image.pixel_size["T"]
         if image.units.get("T", "s") != "s":
             meta["tunit"] = _escape(image.units["T"])
-    return {"axes": axes, **{key: _escape(v) if isinstance(v, str) and key != "Info" else v for key, v in meta.items()}}
+    said = {_escape(k): _escape(v) if isinstance(v, str) and k != "Info" else v for k, v in meta.items()}
+    return {"axes": axes, **said}
 
 
 def _listed(luts: Any) -> list[Any]:

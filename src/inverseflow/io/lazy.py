@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import operator
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -59,6 +59,20 @@ class LazyArray(ABC):
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         return np.asarray(self[...], dtype=dtype)
+
+
+class Reordered(LazyArray):
+    """An array with its axes in another order."""
+
+    def __init__(self, data: Any, order: Sequence[int]) -> None:
+        self._data, self._order = data, tuple(order)
+        self.shape, self.dtype = tuple(data.shape[axis] for axis in order), data.dtype
+
+    def read_box(self, start: Box, stop: Box) -> Array:
+        box = [slice(None)] * self.ndim
+        for axis, a, b in zip(self._order, start, stop, strict=True):
+            box[axis] = slice(a, b)
+        return np.asarray(self._data[tuple(box)]).transpose(self._order)
 
 
 class MappedArray(LazyArray):

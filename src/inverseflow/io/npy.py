@@ -14,7 +14,7 @@ from typing import IO, Any
 import numpy as np
 
 from ..errors import FileError
-from .bounds import PLAUSIBLE, check_claim, check_contents
+from .bounds import PLAUSIBLE, check_claim, check_contents, is_damage
 from .image import Image, printable, settle_axes
 from .lazy import Array, MappedArray, bands, cast, target_dtype
 
@@ -59,9 +59,11 @@ def _read_npz(path: Path, axes: str | None) -> Image:
                 raise FileError(f"{path} holds {listed}; save the one array to denoise under the name data.")
             about = _about(_entry(path, archive, entries[_ABOUT])) if _ABOUT in entries else {}
             data = _entry(path, archive, entries[chosen])
-    except (FileError, PermissionError):
+    except FileError:
         raise
     except (*DAMAGE, OSError, zipfile.BadZipFile, zlib.error, NotImplementedError, struct.error) as error:
+        if not is_damage(error):
+            raise
         raise FileError(f"{path} is not a NumPy archive of plain arrays, or it is damaged; save it again.") from error
     data = data.astype(data.dtype.newbyteorder("="), copy=False)
     found = about.get("axes") or ("YX" if data.ndim == 2 else None)

@@ -37,12 +37,45 @@ def check_description(path: Path, tif: Any) -> None:
         planes = math.prod(int(n[:20]) for n in re.findall(r"\bSize[CTZ]\s*=\s*[\"'](\d+)", pixels))
         if planes > MOST_PLANES:
             raise FileError(f"{path} claims {planes:.3g} planes; it is damaged, so get it again from its source.")
-    for name in re.findall(r"\bFileName\s*=\s*[\"']([^\"']*)", text):
+    for name in _other_files(text) if "FileName" in text else ():
         parts = name.replace("\\", "/").split("/")
         if ".." in parts or parts[0] == "" or ":" in parts[0]:
             raise FileError(
                 f"{path} says that a part of it is the file {printable(name)}, outside of its folder; that is not read."
             )
+
+
+def _other_files(text: str) -> list[str]:
+    """The files that tifffile looks for pixels in: those of a set whose UUID is not that of this one."""
+    try:
+        root = ElementTree.fromstring(text)
+    except ElementTree.ParseError:  # nobody else can read it either
+        return []
+    own = root.get("UUID")
+    parts = (element for element in root.iter() if element.tag.endswith("UUID"))
+    return [part.get("FileName", "") for part in parts if "FileName" in part.attrib and (not own or part.text != own)]
+
+
+def own_first(xml: str, name: str) -> str:
+    """The document with the image that lies in the file of this name before those of the other files of a set."""
+    root = ElementTree.fromstring(xml)
+    space, own = _namespace(root), root.get("UUID")
+    images = root.findall(f"{space}Image")
+
+    def is_here(image: ElementTree.Element) -> bool:
+        for data in image.findall(f"{space}Pixels/{space}TiffData"):
+            part = data.find(f"{space}UUID")
+            if part is None or (part.text == own if own else part.get("FileName", "").lower() == name.lower()):
+                return True
+        return False
+
+    here = next(filter(is_here, images), None)
+    if here is None or here is images[0]:
+        return xml
+    root.remove(here)
+    root.insert(list(root).index(images[0]), here)
+    ElementTree.register_namespace("", space.strip("{}"))
+    return ElementTree.tostring(root, encoding="unicode")
 
 
 def parse(xml: str) -> dict[str, Any]:
@@ -54,13 +87,22 @@ def parse(xml: str) -> dict[str, Any]:
         return found
     names = {"X": "PhysicalSizeX", "Y": "PhysicalSizeY", "Z": "PhysicalSizeZ", "T": "TimeIncrement"}
     for letter, name in names.items():
-        if name in pixels.attrib and float(pixels.attrib[name]) > 0:
-            found["pixel_size"][letter] = float(pixels.attrib[name])
-            found["units"][letter] = unit_name(pixels.attrib.get(f"{name}Unit", "s" if letter == "T" else "µm"))
+        size = _number(pixels.get(name, ""))
+        unit = unit_name(pixels.get(f"{name}Unit", "s" if letter == "T" else "µm"))
+        if size > 0 and unit:  # pixels are no unit: such a size says nothing
+            found["pixel_size"][letter], found["units"][letter] = size, unit
     channels = pixels.findall(f"{_namespace(root)}Channel")
     if any("Name" in channel.attrib for channel in channels):
         found["channel_names"] = tuple(c.get("Name") or c.get("ID") or str(i) for i, c in enumerate(channels))
     return found
+
+
+def _number(text: str) -> float:
+    """0 where it is none."""
+    try:
+        return float(text)
+    except ValueError:
+        return 0.0
 
 
 def sizes(image: Image) -> dict[str, Any]:

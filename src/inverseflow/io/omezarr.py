@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import FileError
+from .bounds import is_damage
 from .image import Image, settle_axes, unit_name
 from .lazy import Array, cast, target_dtype
 from .zarrdata import check_metadata, open_array
@@ -54,7 +55,7 @@ def read(path: Path, axes: str | None) -> Image:
         raise FileError(f"{path} has {data.ndim} dimensions but names {len(level.axes)} axes; it is damaged.")
     letters = settle_axes(path, data.shape, found, axes)
     units = {letter: unit_name(axis.unit) for letter, axis in zip(letters, level.axes, strict=True) if axis.unit}
-    size = {a: n for a, n in zip(letters, scale, strict=True) if a in "TZYX" and (a in units or n != 1)}
+    size = {a: n for a, n in zip(letters, scale, strict=True) if a in "TZYX" and units.get(a, n != 1)}
     omero = attributes.get("omero")
     channels = omero.get("channels") if isinstance(omero, dict) else None
     listed = channels if isinstance(channels, list) and all(isinstance(c, dict) for c in channels) else []
@@ -88,6 +89,8 @@ def _image_group(zarr: Any, path: Path) -> tuple[Any, dict[str, Any], str]:
     except FileError:
         raise
     except Exception as error:
+        if not is_damage(error):
+            raise
         raise FileError(f"{path} is not an OME-Zarr image, or it is damaged; copy it again from its source.") from error
     inner = attributes.get("ome", attributes)
     if not isinstance(inner, dict) or not isinstance(inner.get("multiscales", []), list):

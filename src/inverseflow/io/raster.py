@@ -16,7 +16,7 @@ import numpy as np
 from PIL import Image as Picture
 
 from ..errors import FileError
-from .bounds import check_claim, check_contents
+from .bounds import check_claim, check_contents, is_damage
 from .image import Image, settle_axes
 from .lazy import Array, cast
 
@@ -39,6 +39,8 @@ def read(path: Path, axes: str | None) -> Image:
     except FileError:
         raise
     except Exception as error:  # Pillow's readers raise anything on damaged files
+        if not is_damage(error):
+            raise
         if "decompression bomb" in str(error):
             raise FileError(f"{path} is too large for a {kind.upper()} reader; convert it to TIFF.") from error
         raise FileError(f"{path} is not a {kind.upper()} file, or it is damaged; save it again.") from error

@@ -8,6 +8,7 @@ elsewhere is written as OME-TIFF, the dialect that can say most. Compression sta
 from __future__ import annotations
 
 import math
+import struct
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,30 +17,33 @@ from typing import Any
 import numpy as np
 import tifffile
 
-from ..errors import FileError
+from ..errors import FileError, InverseflowError
 from . import imagej, ome
 from .bounds import check_contents
 from .image import Image, settle_axes
 from .lazy import target_dtype
 from .ome import check_description
-from .tiffdata import as_bytes, as_pages, as_tiles, lazy_series, opened
+from .tiffdata import as_bytes, as_pages, as_tiles, images_in, lazy_series, opened
 
 BIG = 2 * 2**30
 _PAGE_BYTES = 32 * 2**20
 _TILE = (256, 256)
 _LOSSLESS = {5: "lzw", 8: "adobe_deflate", 32773: "packbits", 32946: "adobe_deflate", 34925: "lzma", 50000: "zstd"}
+_CLASSIC = 2**32 - 2**27  # bytes of pixels in a file whose offsets have 32 bits; the rest is for what describes them
+_RESOLUTION_UNITS = range(1, 6)
+_RATIONAL = 2**32 - 1
 _LISTED = 4  # images of a file that a warning names
 _KINDS = {"ome": "ome-tiff", "imagej": "imagej"}
 _PER_CENTIMETRE = {"nm": 1e7, "µm": 1e4, "mm": 10.0, "cm": 1.0, "m": 0.01}
 
 
 def read(path: Path, axes: str | None) -> Image:
-    """The first image of the file; of a pyramid, its full resolution, which is what tifffile's series begin with."""
+    """The first image in the file; of a pyramid, its full resolution, which is what tifffile's series begin with."""
     with opened(path) as tif:
         check_description(path, tif)
         if not tif.series:
             raise FileError(f"{path} is a TIFF file without any image; save it again from its source.")
-        series = tif.series[0]
+        series, *more = images_in(tif)
         check_contents(path, tuple(map(int, series.shape)), np.dtype(series.dtype))
         kind = _KINDS.get(series.kind, "tiff")
         fields, metadata = _describe(tif, series, kind)
@@ -49,7 +53,9 @@ def read(path: Path, axes: str | None) -> Image:
         if found is None:
             metadata.pop("ome_xml", None)  # it describes axes that we cannot name, so it cannot be written back
         letters = settle_axes(path, shape, found, axes)
-        images = [f"{image.name or number} ({_size_words(image.shape)})" for number, image in enumerate(tif.series)]
+        images = [
+            f"{image.name or number} ({_size_words(image.shape)})" for number, image in enumerate([series, *more])
+        ]
         data = lazy_series(path, series, shape)
     if len(images) > 1:
         listed = ", ".join(images[:_LISTED]) + (", ..." if len(images) > _LISTED else "")
@@ -82,9 +88,9 @@ def _our_axes(series: tifffile.TiffPageSeries) -> tuple[tuple[int, ...], str | N
 def _describe(tif: tifffile.TiffFile, series: Any, kind: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """The fields of the Image, and the metadata that writes the same kind of file again."""
     page, tags = series.keyframe, tif.pages.first.tags
-    text = {name: tags[name].value for name in ("Software", "DateTime", "ImageDescription") if name in tags}
+    text = {name: str(tags[name].value) for name in ("Software", "DateTime", "ImageDescription") if name in tags}
     resolution = tuple(_ratio(tags[name].value) if name in tags else 0.0 for name in ("XResolution", "YResolution"))
-    unit = int(tags["ResolutionUnit"].value) if "ResolutionUnit" in tags else 1
+    unit = tags["ResolutionUnit"].value if "ResolutionUnit" in tags else 1
     metadata: dict[str, Any] = {
         "compression": "" if page.compression == 1 else _LOSSLESS.get(int(page.compression), "adobe_deflate"),
         "predictor": page.predictor != 1,
@@ -96,11 +102,11 @@ def _describe(tif: tifffile.TiffFile, series: Any, kind: str) -> tuple[dict[str,
         "software": text.get("Software", ""),
         "datetime": text.get("DateTime", ""),
         "resolution": resolution if min(resolution) > 0 else None,
-        "resolution_unit": unit,
+        "resolution_unit": int(unit) if unit in _RESOLUTION_UNITS else 1,
     }
     if kind == "ome-tiff":
-        metadata["ome_xml"] = tif.ome_metadata
-        return ome.parse(str(tif.ome_metadata)), metadata
+        metadata["ome_xml"] = ome.own_first(str(tif.ome_metadata), tif.filename)
+        return ome.parse(metadata["ome_xml"]), metadata
     if kind == "imagej":
         metadata["imagej"] = dict(tif.imagej_metadata or {})
         channels = dict(zip(series.axes, series.shape, strict=True)).get("C", 1)
@@ -144,9 +150,10 @@ def write(path: Path, image: Image, dtype: Any, name: str) -> None:
     document = ome.updated(xml, image, order, stored, samples=samples) if xml else None
     if kind == "imagej":
         options["metadata"] = imagej.describe(image, letters)
-        options["truncate"] = nbytes > 2**32 - BIG // 16 and not (
-            options["compression"] or options["tile"]
-        )  # as ImageJ does beyond 4 GB
+        if "resolution" not in options:
+            options["metadata"].pop("unit", None)  # else the resolution of 1 that is written would count in it
+        if nbytes > _CLASSIC:  # as ImageJ does: the first page has a place, the others follow
+            options |= {"truncate": True, "compression": None, "predictor": False, "tile": None}
     elif kind == "ome-tiff":
         options |= {"description": document, "metadata": None} if document else {"metadata": ome.fresh(image, letters)}
     else:
@@ -161,8 +168,13 @@ def write(path: Path, image: Image, dtype: Any, name: str) -> None:
     data = _pixels(image, order, stored, options, byteorder)
     with open(path, "w+b") as file:  # not the writer's own `with`: after an error it would try to finish the file
         writer = tifffile.TiffWriter(file, bigtiff=big, byteorder=byteorder, **dialect)
-        writer.write(data, **options)
-        writer.close()
+        try:
+            writer.write(data, **options)
+            writer.close()
+        except InverseflowError:
+            raise
+        except (ValueError, struct.error) as error:
+            raise FileError(f"{name} cannot be written as TIFF ({error}); write a .npy file instead.") from error
 
 
 def _kind(image: Image, name: str) -> str:
@@ -208,13 +220,15 @@ def _tags(image: Image, kind: str) -> dict[str, Any]:
     """Who wrote the source, when, and its resolution; ImageJ counts in its own unit, the others in centimetres."""
     stamp = image.metadata.get("datetime") or ""
     tags: dict[str, Any] = {
-        "software": image.metadata.get("software") or "inverseflow",
-        "datetime": stamp if len(stamp) == 19 and stamp[16] == ":" else None,
+        "software": (image.metadata.get("software") or "inverseflow").encode(errors="replace"),
+        "datetime": stamp if stamp.isascii() and len(stamp) == 19 and stamp[16] == ":" else None,
     }
     sizes = [image.pixel_size.get(letter, 0.0) for letter in "XY"]
     scale = 1.0 if kind == "imagej" else _PER_CENTIMETRE.get(image.units.get("X") or "µm", 0.0)
     if min(sizes) > 0 and scale:
-        tags |= {"resolution": (scale / sizes[0], scale / sizes[1]), "resolutionunit": 1 if kind == "imagej" else 3}
+        resolution = (scale / sizes[0], scale / sizes[1])
+        if all(1 / _RATIONAL <= n <= _RATIONAL for n in resolution):
+            tags |= {"resolution": resolution, "resolutionunit": 1 if kind == "imagej" else 3}
     elif image.metadata.get("resolution"):
         tags |= {"resolution": image.metadata["resolution"], "resolutionunit": image.metadata["resolution_unit"]}
     return tags

@@ -21,7 +21,7 @@ import numpy as np
 import tifffile
 
 from ..errors import FileError, InverseflowError
-from .bounds import check_claim
+from .bounds import check_claim, is_damage
 from .image import Image
 from .lazy import Array, Box, LazyArray, MappedArray, bands, read_mapped, rows_per_band
 
@@ -51,11 +51,21 @@ def opened(path: Path) -> Iterator[tifffile.TiffFile]:
     except tifffile.TiffFileError as error:
         raise FileError(f"{path} is not a TIFF file, whatever its name says; save it as TIFF again.") from error
     except Exception as error:
+        if not is_damage(error):
+            raise
         raise FileError(f"{path} is a damaged or incomplete TIFF file; copy it again from its source.") from error
     finally:
         logger.removeFilter(listen)
     if any(record.levelno >= logging.ERROR for record in records):
         raise FileError(f"{path} is a damaged or incomplete TIFF file; copy it again from its source.")
+
+
+def images_in(tif: tifffile.TiffFile) -> list[tifffile.TiffPageSeries]:
+    """Those whose pixels lie in this very file: each file of a set describes the images of all."""
+    here = [
+        s for s in tif.series if s.keyframe.parent is tif or any(page is not None and page.parent is tif for page in s)
+    ]
+    return here or list(tif.series)
 
 
 def lazy_series(path: Path, series: tifffile.TiffPageSeries, shape: tuple[int, ...]) -> LazyArray | Array:
@@ -94,7 +104,7 @@ class Pages(LazyArray):
             self._load(series)
             return
         with opened(path) as tif:
-            self._load(tif.series[0])
+            self._load(images_in(tif)[0])
 
     def _load(self, series: tifffile.TiffPageSeries) -> None:
         """Take from the open file what reading will need."""
@@ -166,6 +176,8 @@ class Pages(LazyArray):
             if shape[-1] != self._key.shaped[-1]:
                 raise ValueError("a segment has not as many samples in a pixel as its page")
         except Exception as error:
+            if not is_damage(error):
+                raise FileError(f"{path} changed or disappeared while it was read ({error}); read it again.") from error
             packing = getattr(self._key.compression, "name", self._key.compression)
             raise FileError(
                 f"{path} could not be decoded ({packing} compression); it is damaged, or save it "

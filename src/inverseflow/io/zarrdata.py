@@ -10,9 +10,9 @@ from typing import IO, Any
 
 import numpy as np
 
+from ..disk import size_words
 from ..errors import FileError
-from ..whole import size_words
-from .bounds import check_contents
+from .bounds import check_contents, is_damage
 from .lazy import Array, Box, LazyArray
 from .unpacked import PACKERS, fits
 
@@ -58,6 +58,10 @@ class Chunks(LazyArray):
         except Exception as error:  # each codec has its own
             if isinstance(error, MemoryError):
                 raise
+            if not is_damage(error):
+                raise FileError(
+                    f"{self._path} changed or disappeared while it was read ({error}); read it again."
+                ) from error
             raise FileError(
                 f"{self._path} has a chunk that cannot be unpacked; it is damaged, so copy it again from its source."
             ) from error
@@ -118,6 +122,8 @@ def open_array(path: Path, group: Any, name: str) -> Chunks:
     except KeyError as error:
         raise FileError(f"{path} lacks a level that its metadata name; copy it again from its source.") from error
     except Exception as error:  # zarr and its codecs have many
+        if not is_damage(error):
+            raise
         raise FileError(
             f"{path} is damaged, or packed in a way that is not known here (level {name}: {_first_line(error)}); copy "
             "it again, or write it with zlib, zstd or blosc."
