@@ -296,15 +296,13 @@ def test_figures_are_those_that_are_stored() -> None:
         100 * endurance["growth"], *ends[0], *ends[1]
     )
     assert row in page_text("reliability.md")
-    fuzz, guided, mutants = (results[name] for name in ("soak_fuzz", "soak_guided", "mutants"))
+    fuzz, guided = (results[name] for name in ("soak_fuzz", "soak_guided"))
     bad = [fuzz["problems"][name] for name in ("traceback", "hang", "memory")]
     row = f"{fuzz['inputs']:,} damaged files of {len(fuzz['by_file'])} kinds | "
     assert row + "{} tracebacks, {} hangs, {} over a gigabyte".format(*bad) in page_text("reliability.md")
     assert fuzz["largest_memory_mb"] < 1024
     ended = all(kind["ended well"] for kind in guided["by_kind"].values())
     row = f"{guided['inputs']:,} files that a fuzzer made to reach new code | {'no' if ended else 'an'} exception"
-    assert row in page_text("reliability.md")
-    row = f"| {mutants['mutants']:,} mistakes put into losses, noise and scaling | {mutants['percent']:g} % noticed"
     assert row in page_text("reliability.md")
     many = results["many_cells"]
     assert f"{many['seconds']:.0f} s and {many['peak_memory_gb']:.1f} GB" in page_text("cells.md")

@@ -240,6 +240,29 @@ def test_channels_keep_their_numbers_beside_an_empty_one(tmp_path: Path) -> None
     assert "channel" not in estimate_noise(green, axes="SYX").table()[0]
 
 
+def test_captures_of_one_view_in_files_of_their_own_are_repeats() -> None:
+    clean = scenes(2, seed=4)
+    pair = noisy(Gaussian(0.1), clean[:1].repeat(2, 0))
+    other = noisy(Gaussian(0.1), clean[1:], seed=1)
+    expected = estimate_noise(pair, axes="TYX")
+    assert expected.method == "repeats"
+    for files in (list(pair), [Image(frame, "YX") for frame in pair], [Image(frame.T, "XY") for frame in pair]):
+        found = estimate_noise(files)
+        assert (found.raw, found.method) == (expected.raw, "repeats")
+    for files, options in (
+        ([pair[0], other[0]], {}),
+        ([*pair, *other], {}),
+        (list(pair), {"repeats": ""}),
+        ([pair[0], pair[1][:200]], {}),
+    ):
+        assert estimate_noise(files, **options).method == "flat blocks"
+    moved = [pair[0], np.roll(noisy(Gaussian(0.1), clean[:1], seed=5)[0], 30, 1)]
+    assert estimate_noise(moved).method == "flat blocks"
+    assert estimate_noise(moved, repeats="T").method == "repeats"  # whoever says so is believed
+    mask = np.arange(SIZE * SIZE).reshape(SIZE, SIZE) % 5000 > 9
+    assert estimate_noise(list(pair), mask=mask).raw == estimate_noise(pair, axes="TYX", mask=mask).raw
+
+
 def test_bleaching_is_not_noise_and_motion_is_not_a_repeat() -> None:
     clean = scenes(1, seed=7)[0]
     bleached = noisy(Gaussian(0.05), np.stack([clean, 0.8 * clean + 0.1, 0.7 * clean]))

@@ -302,6 +302,14 @@ def test_words_round_trip(noise: Noise) -> None:
         assert from_dict(noise.to_dict()) == noise
 
 
+def test_a_noise_that_holds_arrays_prints_in_one_line() -> None:
+    noise = CorrelatedGaussian.cosine(25.0, a=2.0)
+    size = "x".join(map(str, noise.kernel.shape)).replace("x", " x ")
+    assert repr(noise) == str(noise) == f"CorrelatedGaussian(sigma=25, kernel={size} values)"
+    assert repr([noise.then(Clip(0.0, 1.0))]).count("\n") == 0
+    assert repr(Gaussian(0.1)) == "Gaussian(sigma=0.1, channel_correlation=None)"
+
+
 def test_text_is_read() -> None:
     assert parse("gaussian:sigma=25") == Gaussian(25)
     assert parse("cosine:sigma=25,a=2") == CorrelatedGaussian.cosine(25, 2)

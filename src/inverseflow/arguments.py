@@ -53,7 +53,10 @@ Noise = Annotated[
         "Given several times, one acts after the other. Without it, the noise is estimated.",
     ),
 ]
-Repeats = Annotated[str | None, typer.Option(help="The axis whose frames show one view, e.g. T; found by itself.")]
+Repeats = Annotated[
+    str | None,
+    typer.Option(help="The axis whose frames show one view, e.g. T (of several files: the files); found by itself."),
+]
 Axes = Annotated[str | None, typer.Option(help="What the file's dimensions mean, letters of STCZYX, e.g. TZYX.")]
 Channels = Annotated[str | None, typer.Option(help="Only these channels: numbers from 0, or names, e.g. 0,2 or DAPI.")]
 DeviceOption = Annotated[Device, typer.Option(help="Where to compute.")]

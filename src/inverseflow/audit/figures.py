@@ -144,12 +144,12 @@ def _renoised(noisy: Tensor, drawn: Tensor, plausible: Tensor, noise: Noise) -> 
     sd = measures.standardised(drawn, plausible, noise)[1]
     found = []
     for c in range(noisy.shape[1]):
-        typical = float(sd[:, c].square().mean().sqrt())
-        one, other = (measures.planes(x, c) / typical for x in (noisy, drawn))
+        one, other = (measures.planes(x, c) for x in (noisy, drawn))
         floor = measures.NEGLIGIBLE * float(measures.band_power(measures.planes(drawn - plausible, c)).mean())
-        shift = np.abs(np.quantile(one, measures.QUANTILES) - np.quantile(other, measures.QUANTILES)).max()
-        spectrum = measures.log_ratio(measures.band_power(one), measures.band_power(other), floor / typical**2)
-        found.append({"re-noised spectrum": spectrum, "re-noised values": float(shift)})
+        shift = np.quantile(one, measures.QUANTILES) - np.quantile(other, measures.QUANTILES)
+        size = measures.size_by_rank(other, measures.planes(sd, c))
+        spectrum = measures.log_ratio(measures.band_power(one), measures.band_power(other), floor)
+        found.append({"re-noised spectrum": spectrum, "re-noised values": float(np.abs(shift / size).max())})
     return _worst(found)
 
 

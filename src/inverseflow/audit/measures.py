@@ -21,6 +21,8 @@ from ..tensors import Generator
 Array = np.ndarray[Any, Any]
 LEVELS, BANDS = 6, 8
 QUANTILES = (0.005, 0.05, 0.25, 0.5, 0.75, 0.95, 0.995)
+NEARBY = 0.0025
+"""Of the values: as far from one in rank counts as near it."""
 NEGLIGIBLE = 0.05
 """Of the noise's mean power: what a band has less of is not compared."""
 SIDE, STRIDE, QUIETEST, FEWEST = 24, 6, 0.01, 8
@@ -66,6 +68,17 @@ def _residual(z: Array, clean: Array, sd: Array) -> Residual:
         quantiles=np.quantile(z, QUANTILES),
         detail=tie,
     )
+
+
+def size_by_rank(values: Array, sd: Array) -> Array:
+    """The noise around each of the QUANTILES of the values, at least the typical one: bright structures in a dark image
+    are few, and their noise is not the image's.
+    """
+    order, reach = np.argsort(values, axis=None), max(1, round(NEARBY * values.size))
+    at = [round(q * (values.size - 1)) for q in QUANTILES]
+    variance = sd.ravel() ** 2
+    around = [variance[order[max(0, k - reach) : k + reach + 1]].mean() for k in at]
+    return np.asarray(np.sqrt(np.maximum(around, variance.mean())))
 
 
 def planes(x: Tensor, channel: int) -> Array:

@@ -24,7 +24,7 @@ from .channel import Channel, measure_channel
 from .curve import TINY
 from .families import FAMILIES, POWERS, Law, as_noise, choose, fit_family, plausible
 from .kernel import power_of
-from .planes import Source, as_sources, repeat_axis, slabs, views
+from .planes import Source, as_series, as_sources, repeat_axis, slabs, views
 from .result import NoiseEstimate
 from .sentences import sentences
 from .ties import find_ties
@@ -52,19 +52,20 @@ def estimate_noise(
 ) -> NoiseEstimate:
     """The noise of an image, an array or tensor with `axes`, or a list of them, pooled.
 
-    `repeats` names the axis whose frames show one view; by default T is tried, "" uses none. `family` is "auto",
-    "correlated" or one of gaussian, poisson, poissongaussian, gamma, signaldependent. `dims` says what will be denoised
-    together: planes (2) or, by default where there is a Z, volumes (3); only the noise of volumes is correlated along
-    Z. `kernel` is how correlation in the plane is described: as "measured", "parametric" by cos(omega r) exp(-r^2 / 2
-    a^2), or "auto", the second where it fits. `mask` is true where pixels may be used. `dark` and `flat` are stacks
-    (T, Y, X) of calibration frames.
+    `repeats` names the axis whose frames show one view; by default T is tried, "" uses none. Images of one shape
+    without T count as its frames where they show one view, or if "T" says so. `family` is "auto", "correlated" or one
+    of gaussian, poisson, poissongaussian, gamma, signaldependent. `dims` says what will be denoised together: planes
+    (2) or, by default where there is a Z, volumes (3); only the noise of volumes is correlated along Z. `kernel` is how
+    correlation in the plane is described: as "measured", "parametric" by cos(omega r) exp(-r^2 / 2 a^2), or "auto", the
+    second where it fits. `mask` is true where pixels may be used. `dark` and `flat` are stacks (T, Y, X) of calibration
+    frames.
     """
     family = family.lower().replace("-", "").replace("_", "")
     if family not in ("auto", "correlated", *FAMILIES):
         raise InputError(f"There is no noise family {family!r}; choose auto, correlated, {', '.join(FAMILIES)}.")
     if kernel not in KERNELS:
         raise InputError(f"There is no kernel {kernel!r}; choose {', '.join(KERNELS)}.")
-    sources = as_sources(images, axes)
+    sources = as_series(as_sources(images, axes), repeats, mask)
     counts = {source.size.get("C", 1) for source in sources}
     if len(counts) > 1:
         raise InputError(f"The images have {sorted(counts)} channels; give images with one number of channels.")

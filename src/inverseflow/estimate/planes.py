@@ -16,6 +16,7 @@ from torch import Tensor
 
 from ..errors import InputError
 from ..io.image import Image, check_axes
+from ..io.lazy import Stacked
 
 Array = np.ndarray[Any, Any]
 VALUES = 2**25
@@ -81,6 +82,19 @@ def _as_source(image: Any, axes: str | None) -> Source:
             f"{SMALLEST_SIDE} x {SMALLEST_SIDE}."
         )
     return Source(data, axes)
+
+
+def as_series(sources: list[Source], repeats: str | None, mask: Any) -> list[Source]:
+    """Images that show one view, each in a file of its own, are the frames of one series: by default where they look
+    it, with repeats="T" in any case.
+    """
+    first = sources[0]
+    alike = all((one.axes, one.data.shape) == (first.axes, first.data.shape) for one in sources)
+    wanted = (repeats is None or repeats.upper() == "T") and (mask is None or np.ndim(mask) == 2)
+    if not wanted or not alike or len(sources) == 1 or "T" in first.axes:
+        return sources
+    series = Source(Stacked([one.data for one in sources]), f"T{first.axes}")
+    return [series] if repeats or repeat_axis(series, None) else sources
 
 
 def repeat_axis(source: Source, repeats: str | None) -> str:

@@ -75,6 +75,19 @@ class Reordered(LazyArray):
         return np.asarray(self._data[tuple(box)]).transpose(self._order)
 
 
+class Stacked(LazyArray):
+    """Arrays of one shape along a new first axis."""
+
+    def __init__(self, parts: Sequence[Any]) -> None:
+        self._parts = list(parts)
+        self.shape = (len(self._parts), *parts[0].shape)
+        self.dtype = np.result_type(*(part.dtype for part in parts))
+
+    def read_box(self, start: Box, stop: Box) -> Array:
+        inside = tuple(map(slice, start[1:], stop[1:]))
+        return np.stack([np.asarray(part[inside], self.dtype) for part in self._parts[start[0] : stop[0]]])
+
+
 class MappedArray(LazyArray):
     """Uncompressed values that lie in one piece in a file."""
 

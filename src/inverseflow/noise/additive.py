@@ -43,7 +43,7 @@ class Gaussian(Noise):
         return torch.ones_like(x0) * broadcast(self.sigma, x0)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class CorrelatedGaussian(Noise):
     """x1 = x0 + sigma (z * kernel), stationary, in 1D, 2D or 3D.
 

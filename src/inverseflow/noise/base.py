@@ -88,9 +88,8 @@ class Noise(ABC):
             )
         if not torch.equal(self.project(clean), clean):
             raise NoiseError(
-                f"{type(self).__name__} needs clean values in {self.domain}, but "
-                f"the data goes from {float(clean.min()):.4g}"
-                f" to {float(clean.max()):.4g}; subtract the camera's offset or clip the data."
+                f"{type(self).__name__} needs clean values in {self.domain}, but the data goes from "
+                f"{float(clean.min()):.4g} to {float(clean.max()):.4g}; subtract the camera's offset or clip the data."
             )
         noisy = self.draw(clean, generator)
         return noisy if isinstance(x0, Tensor) else noisy.numpy()
@@ -153,6 +152,11 @@ class Noise(ABC):
     def to_dict(self) -> dict[str, Any]:
         """Plain values that JSON and YAML can hold; `inverseflow.noise.from_dict` reads them back."""
         return {"kind": type(self).__name__} | {f.name: _plain(getattr(self, f.name)) for f in fields(self)}
+
+    def __repr__(self) -> str:  # of those that hold arrays; the others have that of a dataclass
+        from .words import in_words
+
+        return in_words(self)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Noise) and self.to_dict() == other.to_dict()

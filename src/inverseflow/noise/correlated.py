@@ -19,7 +19,7 @@ from .additive import CorrelatedGaussian
 from .base import Noise
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class CorrelatedSignal(Noise):
     """x1 = x0 + s(x0) (z * kernel), s^2 = sigma^2 + gain max(x0 - offset, 0) + (contrast x0)^2; in 1D, 2D or 3D."""
 

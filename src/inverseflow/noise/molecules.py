@@ -18,7 +18,7 @@ from ..tensors import Generator, Parameter, broadcast, like
 from .base import Noise
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Molecules(Noise):
     """For components (B, D): `loadings` (G, D) and `centre` (G,) of the genes, `depth` one number or (B, 1)."""
 
