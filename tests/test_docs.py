@@ -275,11 +275,13 @@ def test_figures_are_those_that_are_stored() -> None:
         share = results["audit_rates"][kind]
         assert f"{100 * share['false_alarms']:.1f} %" in rates
         assert f"{100 * share['misses']:.1f} %" in rates
+    from benchmarks import audit_table, cells_table, posterior_table, scaling_table
+
+    for line in (*audit_table.simulated(), *audit_table.real()):
+        assert line in page_text("audit.md")
     for run in results["presets"]["rows"]:
         steps = f"{run['steps']['flow']} + {run['steps']['mean']}"
         assert f"| `{run['preset']}` | {run['end']} | {steps} | {run['flow']:.2f} dB | {run['mean']:.2f} dB |" in text
-    from benchmarks import cells_table, posterior_table, scaling_table
-
     for line in (*scaling_table.constants(), *scaling_table.petabyte()):
         assert line in page_text("scaling.md")
     for line in (*posterior_table.measured(), *posterior_table.blends()):
