@@ -94,7 +94,8 @@ def audit() -> str:
         f" the denoiser, as for results of other tools, {100 * alone['false_alarms']:.1f} % and"
         f" {100 * alone['misses']:.1f} % (`python -m benchmarks.audit_rates`). Real captures (FMD, six samples):"
         f" {verdicts('pass', 'estimated', 'repeats')} results with the noise that the images show passed,"
-        f" {verdicts('fail', 'white')} with white Gaussian noise in its place failed (`python -m benchmarks.audit_real`)."
+        f" {verdicts('fail', 'white')} with white Gaussian noise in its place failed"
+        " (`python -m benchmarks.audit_real`)."
     )
 
 

@@ -279,6 +279,9 @@ def test_figures_are_those_that_are_stored() -> None:
 
     for line in (*audit_table.simulated(), *audit_table.real()):
         assert line in page_text("audit.md")
+    soft = results["audit_real"]["WideField_BPAE_G"]
+    for kind in ("estimated", "repeats"):
+        assert f"{soft[kind]['psnr']:.2f} dB with th" in " ".join(page_text("noise.md").split())
     for run in results["presets"]["rows"]:
         steps = f"{run['steps']['flow']} + {run['steps']['mean']}"
         assert f"| `{run['preset']}` | {run['end']} | {steps} | {run['flow']:.2f} dB | {run['mean']:.2f} dB |" in text

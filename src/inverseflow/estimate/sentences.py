@@ -46,7 +46,10 @@ def sentences(
         said.append(f"Neighbouring pixels correlate by {lag:.2f}, but {asked} noise was asked for; try correlated.")
     if ties.kernel is not None and not found[0].repeats:
         far = "12 pixels or 5 slices" if deep else "12 pixels"
-        said.append(f"Correlation over more than {far} cannot be told from the image and is left out.")
+        said.append(
+            f"Correlation over more than {far} cannot be told from the image and is left out; two captures of one view "
+            "tell the correlation best."
+        )
     if deep and all(channel.depth is None for channel in found):
         said.append("Whether the noise is correlated along Z cannot be told from so few or so detailed slices.")
     if calibration is None:
