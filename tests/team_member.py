@@ -1,4 +1,7 @@
-"""What each process of tests/test_team.py does: python team_member.py OUT TASK, alone or under torchrun."""
+"""What each process of tests/test_team.py does: python team_member.py OUT TASK, alone or under torchrun.
+
+With STRATEGY=fsdp in the environment the processes share out the weights too.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import os
 import signal
 import sys
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -57,21 +61,27 @@ def train(out: Path, first: int | None, folder: Path | None = None) -> None:
     """50 steps; with `first` the process is killed after that many."""
     seen: list[Tensor] = []
     noises: list[Tensor] = []
-    team = current_team()
+    team, held = current_team(), []
 
     def loss(model: nn.Module, batch: Batch, moment: Moment) -> Tensor:
         seen.append(batch.x)
         if first and len(seen) > first:
             os.kill(os.getpid(), signal.SIGKILL)
         noises.append(NOISE.sample(torch.zeros(4), generator=moment.generator))
+        held[:] = [(parameter.numel(), in_memory(parameter)) for parameter in model.parameters()]
         return exact_loss(model, batch, moment)
 
     settings = ivf.Settings(steps=50, batch_size=BATCH, checkpoint_steps=5, log_every=10)
     fitted = ivf.fit(
         network(), loss, data(), settings, device="cpu", folder=folder, resume=folder is not None, progress=False
     )
-    found = {"weights": fitted.model.state_dict(), "x": seen, "noise": noises}
+    found = {"weights": fitted.model.state_dict(), "x": seen, "noise": noises, "held": held}
     torch.save(found, out / f"{team.size}_{team.rank}.pt")
+
+
+def in_memory(parameter: Any) -> int:
+    """How many of a weight's values this process has between two passes."""
+    return int((parameter.to_local() if hasattr(parameter, "to_local") else parameter).numel())
 
 
 def note_the_end(out: Path) -> None:
@@ -82,7 +92,7 @@ if __name__ == "__main__":
     place, task, *more = sys.argv[1:]
     torch.set_num_threads(1)
     atexit.register(note_the_end, Path(place))  # the first to be registered is the last to run
-    distribute(device="cpu")
+    distribute(device="cpu", strategy=os.environ.get("STRATEGY", "ddp"))
     if task == "gradient":
         gradient(Path(place), int(more[0]))
     elif task == "killed":

@@ -19,7 +19,7 @@ LAYERS = [
     {"errors"},
     {"disk"},
     {"whole", "interrupt", "faults"},
-    {"tensors", "report", "team", "header"},
+    {"tensors", "report", "team", "header", "sharding"},
     {
         "noise",
         "nets",

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -17,17 +18,18 @@ import tifffile
 import torch
 
 import inverseflow as ivf
+from inverseflow.sharding import share_out
 from inverseflow.team import Team
 
 MEMBER = Path(__file__).with_name("team_member.py")
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 
 
-def members(count: int, *arguments: Any, killed: bool = False) -> None:
+def members(count: int, *arguments: Any, killed: bool = False, strategy: str = "ddp") -> None:
     start = TORCHRUN if count == 2 else [sys.executable]
-    done = subprocess.run(
-        [*start, MEMBER, *map(str, arguments)], capture_output=True, text=True, timeout=900, check=False
-    )
+    command = [*start, MEMBER, *map(str, arguments)]
+    where = os.environ | {"STRATEGY": strategy}
+    done = subprocess.run(command, env=where, capture_output=True, text=True, timeout=900, check=False)
     assert (done.returncode != 0) == killed, done.stderr[-2000:]
 
 
@@ -54,27 +56,36 @@ def test_two_processes_have_the_gradient_of_one(tmp_path) -> None:
         assert differ(one["gradient"], alone["gradient"]) < 1e-6
 
 
-def test_two_processes_arrive_where_one_does_and_any_number_goes_on(tmp_path) -> None:
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+def test_two_processes_arrive_where_one_does_and_any_number_goes_on(tmp_path, strategy: str) -> None:
     members(1, tmp_path, "whole")
-    members(2, tmp_path, "whole")
+    members(2, tmp_path, "whole", strategy=strategy)
     alone, first, second = (load(tmp_path / name) for name in ("1_0.pt", "2_0.pt", "2_1.pt"))
     assert differ(first["weights"], second["weights"]) == 0
     assert differ(first["weights"], alone["weights"]) < 1e-5
     assert len(alone["x"]) == 50
     for key in ("x", "noise"):  # each its own crops and its own noise
         assert not any(torch.equal(a, b) for a, b in zip(first[key], second[key], strict=True))
+    weights = sum(whole for whole, _ in first["held"])
+    held = [sum(part for _, part in one["held"]) for one in (first, second)]
+    if strategy == "fsdp":
+        assert sum(held) == weights
+        assert max(held) < 0.6 * weights
+    else:
+        assert held == [weights, weights]
 
     for name in ("1_0.pt", "2_0.pt", "2_1.pt"):
         (tmp_path / name).unlink()
-    members(2, tmp_path, "killed", 17, killed=True)  # the checkpoint is that of step 15
+    members(2, tmp_path, "killed", 17, killed=True, strategy=strategy)  # the checkpoint is that of step 15
     members(1, tmp_path, "killed", 12, killed=True)  # goes on to step 27: that of step 25
-    members(2, tmp_path, "resumed")
+    members(2, tmp_path, "resumed", strategy=strategy)
     found = load(tmp_path / "2_0.pt")
     assert len(found["x"]) == 25
     assert differ(found["weights"], alone["weights"]) < 1e-5
 
 
-def test_the_command_trains_with_two_processes(tmp_path) -> None:
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+def test_the_command_trains_with_two_processes(tmp_path, strategy: str) -> None:
     rng = np.random.default_rng(0)
     clean = np.kron(rng.uniform(50, 200, (12, 12)), np.ones((8, 8)))
     tifffile.imwrite(tmp_path / "noisy.tif", (clean + rng.normal(0, 20, clean.shape)).astype(np.float32))
@@ -89,6 +100,7 @@ def test_the_command_trains_with_two_processes(tmp_path) -> None:
         "--axes",
         "YX",
     ]
+    command += ["--strategy", strategy]
     command += ["--device", "cpu", "--steps", "60", "--devices", "2", "--accumulate", "2", "-o", "m.safetensors"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=900, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
@@ -130,5 +142,11 @@ def test_batches_that_cannot_be_shared_and_devices_that_are_not_there() -> None:
         Team(0, 2).share(9)
     with pytest.raises(ivf.InputError, match="at least one device"):
         ivf.distribute(0)
-    with pytest.raises(ivf.InputError, match="must be ddp, not 'fsdp'"):
-        ivf.distribute(2, strategy="fsdp")
+    with pytest.raises(ivf.InputError, match="must be ddp or fsdp, not 'dp'"):
+        ivf.distribute(2, strategy="dp")
+
+
+def test_a_torch_without_sharding_is_a_sentence(monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch.distributed.fsdp", ModuleType("older"))
+    with pytest.raises(ivf.InputError, match="fsdp needs torch 2.6 or newer"):
+        share_out(torch.nn.Linear(2, 2), {})

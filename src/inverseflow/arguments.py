@@ -94,7 +94,10 @@ Devices = Annotated[
     int, typer.Option(min=1, help="GPUs of this machine, or processes on its CPU, that train together.")
 ]
 Nodes = Annotated[int, typer.Option(min=1, help="Machines that train together, each started by srun or torchrun.")]
-Strategy = Annotated[str, typer.Option(help="How they share the work: ddp, each its part of every batch.")]
+Strategy = Annotated[
+    str,
+    typer.Option(help="ddp: each has the network and its part of every batch; fsdp: its part of the weights too."),
+]
 Accumulate = Annotated[
     int, typer.Option(min=1, help="Parts in which a batch goes through the network, to save memory.")
 ]

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from .errors import InputError, ModelFileError
 from .header import HEADER, MAX_HEADER, read_header
+from .sharding import part_of
 from .whole import write_whole
 
 LARGEST_HEADER = MAX_HEADER - 2**21
@@ -65,14 +66,14 @@ def flatten_optimizer(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
 
 def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
     """Take over a state that fits: for every parameter the same names, each a number or of the parameter's shape."""
-    shapes = [values.shape for group in optimizer.param_groups for values in group["params"]]
+    weights = [values for group in optimizer.param_groups for values in group["params"]]
     state: dict[int, dict[str, Tensor]] = {}
     for key, value in tensors.items():
         i, _, name = key.partition(".")
-        if value.ndim and value.shape != shapes[int(i)]:
+        if value.ndim and value.shape != weights[int(i)].shape:
             raise ValueError(f"the state {key} of the optimiser has the shape {tuple(value.shape)}")
-        state.setdefault(int(i), {})[name] = value
-    if {frozenset(values) for values in state.values()} - {frozenset(ADAM)} or set(state) != set(range(len(shapes))):
+        state.setdefault(int(i), {})[name] = part_of(value, weights[int(i)])
+    if {frozenset(values) for values in state.values()} - {frozenset(ADAM)} or set(state) != set(range(len(weights))):
         raise ValueError("the state of the optimiser is not complete")
     optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
 

@@ -15,13 +15,15 @@ from lightning.fabric.plugins.environments.cluster_environment import ClusterEnv
 from lightning.fabric.plugins.environments.lightning import LightningEnvironment
 from lightning.fabric.plugins.environments.slurm import SLURMEnvironment
 from lightning.fabric.plugins.environments.torchelastic import TorchElasticEnvironment
+from lightning.fabric.strategies.model_parallel import ModelParallelStrategy
 from torch import distributed as dist
 from torch import nn
 
 from .errors import InputError
+from .sharding import share_out
 from .team import Team, current_team
 
-STRATEGIES = ("ddp",)
+STRATEGIES = ("ddp", "fsdp")
 _processes: dict[str, Any] = {"devices": 1, "plugins": [LightningEnvironment()]}
 """What Fabric is told of the processes. One for the whole process, as is the group that torch.distributed makes.
 Left to itself Fabric would take one process in the job of a cluster for as many as the job has tasks.
@@ -32,15 +34,13 @@ def distribute(devices: int = 1, nodes: int = 1, strategy: str = "ddp", device: 
     """Train in several processes from here on, one for each device: `devices` on each of `nodes` machines.
 
     Call it once, first of all. A script started as usual is started again for each further device; under torchrun or
-    srun the processes are there already.
+    srun the processes are there already. With "ddp" each has the whole network and its part of every batch; with
+    "fsdp" its part of the weights too, for networks that one device cannot train.
     """
     if devices < 1 or nodes < 1:
         raise InputError(f"A training needs at least one device on one machine, not {devices} on {nodes}.")
     if strategy not in STRATEGIES:
-        raise InputError(
-            f"The strategy must be {' or '.join(STRATEGIES)}, not {strategy!r}: these networks fit on every "
-            "device, and sharing out their weights would free a hundredth of its memory."
-        )
+        raise InputError(f"The strategy must be {' or '.join(STRATEGIES)}, not {strategy!r}.")
     devices, nodes, environment = _started(devices, nodes)
     gpus = torch.cuda.device_count()
     if choose_device(device) == "cuda" and devices > gpus:
@@ -84,7 +84,11 @@ def launch(device: str = "auto", precision: str = "auto") -> Fabric:
     chosen = choose_device(device)
     if precision == "auto":
         precision = "bf16-mixed" if chosen == "cuda" else "32-true"
-    fabric = Fabric(accelerator=chosen, precision=precision, **_processes)  # type: ignore[arg-type]
+    processes = dict(_processes)
+    if processes.get("strategy") == "fsdp":
+        parts = processes["devices"] * processes["num_nodes"]
+        processes["strategy"] = ModelParallelStrategy(share_out, data_parallel_size=parts, tensor_parallel_size=1)
+    fabric = Fabric(accelerator=chosen, precision=precision, **processes)  # type: ignore[arg-type]
     fabric.launch()
     return fabric
 

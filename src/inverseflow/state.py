@@ -17,6 +17,7 @@ from .errors import ModelFileError
 from .faults import in_words
 from .header import FORMATS, check_keys
 from .settings import Settings
+from .sharding import gathered, parts_of
 from .team import Team
 from .whole import locked
 
@@ -103,15 +104,17 @@ class State:
             mine.copy_(theirs)
         self.saved = self.elapsed
         noises = self.team.gather(self.noise.get_state(), self.device)
-        if not self.folder or not self.team.leads:
+        if not self.folder:
             return
         tensors = {
-            **prefixed("model.", self.model.state_dict()),
-            **prefixed("average.", self.average.state_dict()),
-            **prefixed("optimizer.", flatten_optimizer(self.optimizer)),
+            **prefixed("model.", gathered(self.model.state_dict())),
+            **prefixed("average.", gathered(self.average.state_dict())),
+            **prefixed("optimizer.", gathered(flatten_optimizer(self.optimizer))),
             "generator.host": self.host.get_state(),
             **{f"generator.noise.{rank}": state for rank, state in enumerate(noises)},
         }
+        if not self.team.leads:
+            return
         header = {
             "kind": "checkpoint",
             "format": FORMATS["checkpoint"],
@@ -162,8 +165,8 @@ class State:
                 "use another folder, or the same settings."
             )
         try:
-            self.model.load_state_dict(under("model.", tensors))
-            self.average.load_state_dict(under("average.", tensors))
+            self.model.load_state_dict(parts_of(under("model.", tensors), self.model))
+            self.average.load_state_dict(parts_of(under("average.", tensors), self.average))
             restore_optimizer(self.optimizer, under("optimizer.", tensors))
             self.host.set_state(tensors["generator.host"])
             mine = tensors.get(f"generator.noise.{self.team.rank}")

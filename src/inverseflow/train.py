@@ -28,6 +28,7 @@ from .methods import Batch, Moment
 from .patches import Data, batches
 from .replay import Phase, Replay, own_stream
 from .settings import Settings
+from .sharding import gathered, is_part, shared_like
 from .state import State
 from .team import current_team
 
@@ -70,22 +71,22 @@ def fit(
     `watch` no longer falls, the rest of the schedule is gone through in a quarter of the steps done so far. With a
     `phase` the steps may be recorded and replayed on a GPU (see `replay`).
     """
-    fabric = launch(device, settings.precision)
-    cuda = fabric.device.type == "cuda"
+    cuda = (fabric := launch(device, settings.precision)).device.type == "cuda"
     model = placed(model, fabric.device)
-    average = copy.deepcopy(model).requires_grad_(False)
-    optimizer = _optimizer(model, settings, cuda)
+    average, last_good = (copy.deepcopy(model).requires_grad_(False) for _ in range(2))
+    wrapped = fabric.setup_module(_compiled(model, settings, data, cuda))  # from here on `model` may be shared out
+    average, plain = shared_like(average, model), _optimizer(model, settings, cuda)
     mine = (team := current_team()).share(settings.batch_size)
     place = fabric.device, seed, Path(folder) if folder else None
-    run = State(model, average, optimizer, *place, settings, identity, team)
-    wrapped, optimizer = fabric.setup(_compiled(model, settings, data, cuda), optimizer)
+    run = State(model, average, plain, *place, settings, identity, team)
+    optimizer: Any = fabric.setup_optimizers(plain)
     run.open(resume)
+    good = LastGood(run, title, last_good)
     data = data.to(fabric.device)
     log = MetricsLog(run.folder if team.leads else None, run.step, run.elapsed)
     bar = ProgressBar(title, settings.steps, settings.seconds, enabled=progress and team.leads)
     total = torch.zeros((), device=fabric.device)
     steps, bad_step = torch.tensor([run.step, -1], device=fabric.device)
-
     averaged = _in_precision(average, fabric)
 
     def step(batch: Batch, done: float) -> None:
@@ -99,10 +100,9 @@ def fit(
         # Noted on the device; read, which waits for it, only before something is logged or kept.
         bad_step.copy_(torch.where((bad_step < 0) & ~torch.isfinite(value), steps, bad_step))
 
-    good = LastGood(run, title)
     take = Replay(step, phase, run.noise) if cuda and phase and team.size == 1 else step
-    drawn = batches(data, settings.batch_size, run.host, mine)
-    with run.under_way(title), log, bar, closing(drawn), fast_matmul(cuda), own_stream(cuda), held_back() as asked:
+    drawing = closing(batches(data, settings.batch_size, run.host, mine))
+    with run.under_way(title), log, bar, drawing as drawn, fast_matmul(cuda), own_stream(cuda), held_back() as asked:
         while (done := run.progress) < 1:
             rate = settings.rate(done)
             _set_rate(optimizer, rate)
@@ -123,7 +123,7 @@ def fit(
                 run.save()
             if stop:
                 raise Stopped(stop)
-    return Fitted(average, log.rows, run.step, run.elapsed)
+    return Fitted(good.keep().to(fabric.device), log.rows, run.step, run.elapsed)
 
 
 def _backward(fabric: Fabric, model: Any, loss: Loss, batch: Batch, moment: Moment, parts: int) -> Tensor:
@@ -172,21 +172,24 @@ def _set_rate(optimizer: Any, rate: float) -> None:
 
 def all_finite(model: nn.Module) -> bool:
     """Asked of the device once."""
-    values = [p.detach() for p in model.parameters() if p.numel()]
+    values = [p.detach() for p in gathered(dict(model.named_parameters())).values() if p.numel()]
     return not values or bool(torch.stack([torch.isfinite(p).all() for p in values]).all())
 
 
 class LastGood:
     """The averaged network as it was when last looked at and all was well."""
 
-    def __init__(self, run: State, title: str) -> None:
+    def __init__(self, run: State, title: str, model: nn.Module) -> None:
         self.run, self.title = run, title
-        self.fitted = Fitted(copy.deepcopy(run.average), [], run.step, run.elapsed)
+        if any(map(is_part, run.average.parameters())):
+            model = model.cpu()
+        self.fitted = Fitted(model, [], run.step, run.elapsed)
+        self.keep()
 
     def look(self, bad_step: int, rows: list[dict[str, float]]) -> None:
         run = self.run
         if bad_step < 0 and all_finite(run.model) and all_finite(run.average):
-            self.fitted.model.load_state_dict(run.average.state_dict())
+            self.keep()
             self.fitted.steps, self.fitted.seconds, self.fitted.history = run.step, run.elapsed, list(rows)
             return
         error = TrainingDiverged(
@@ -196,6 +199,11 @@ class LastGood:
         )
         error.fitted = self.fitted if self.fitted.steps else None
         raise error
+
+    def keep(self) -> nn.Module:
+        """Of an average that is shared out the whole is kept, by the host."""
+        self.fitted.model.load_state_dict(gathered(self.run.average.state_dict()))
+        return self.fitted.model
 
 
 def _compiled(model: nn.Module, settings: Settings, data: Data, cuda: bool) -> nn.Module:
