@@ -148,5 +148,5 @@ def test_batches_that_cannot_be_shared_and_devices_that_are_not_there() -> None:
 
 def test_a_torch_without_sharding_is_a_sentence(monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "torch.distributed.fsdp", ModuleType("older"))
-    with pytest.raises(ivf.InputError, match="fsdp needs torch 2.6 or newer"):
+    with pytest.raises(ivf.InputError, match="fsdp needs torch"):
         share_out(torch.nn.Linear(2, 2), {})
