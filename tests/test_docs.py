@@ -85,7 +85,7 @@ def make_files() -> None:
     sizes = {"PhysicalSizeX": 0.1, "PhysicalSizeXUnit": "µm", "PhysicalSizeY": 0.1, "PhysicalSizeYUnit": "µm"}
     depth = {"PhysicalSizeZ": 0.9, "PhysicalSizeZUnit": "µm"}
     names = {"Channel": {"Name": ["DAPI", "GFP"]}}
-    tifffile.imwrite("cells.ome.tif", noisy(scene(64, 60), 0), ome=True, metadata={"axes": "YX", **sizes})
+    tifffile.imwrite("cells.ome.tif", noisy(scene(256, 240), 0), ome=True, metadata={"axes": "YX", **sizes})
     embryo = noisy(scene(2, 2, 3, 40, 36), 1)
     tifffile.imwrite("embryo.ome.tif", embryo, ome=True, metadata={"axes": "TCZYX", **sizes, **depth, **names})
     tifffile.imwrite("stack.tif", noisy(scene(12, 64, 60), 2))  # says nothing of its axes

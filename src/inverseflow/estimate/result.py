@@ -67,8 +67,8 @@ class NoiseEstimate:
     def __str__(self) -> str:
         low, high = (float(np.median(bound / self.std_curve[1])) - 1 for bound in self.interval)
         sure = f"sd known to {100 * low:+.1f} to {100 * high:+.1f} %, taken {100 * self.lean:.1f} % higher to be safe"
-        kernel = f", like cosine:a={self.shape[0]:.2f},omega={self.shape[1]:.2f}" if self.shape else ""
-        return f"{in_words(self.noise)}{kernel}, from {self.method} ({sure})"
+        kernel = f", like cosine:a={self.shape[0]:.2f},omega={self.shape[1]:.2f}," if self.shape else ""
+        return f"{in_words(self.noise)}{kernel} from {self.method} ({sure})"
 
     @property
     def names(self) -> list[str]:
