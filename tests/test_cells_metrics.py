@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 from scipy import sparse
+from scipy.spatial.distance import cdist
 
 import inverseflow as ivf
-from inverseflow.metrics import molecular_cross_validation, noise_distance, split_molecules
+from inverseflow.metrics import energy_distance, molecular_cross_validation, noise_distance, split_molecules
 
 
 def rates(cells: int = 400, genes: int = 60) -> np.ndarray:
@@ -67,6 +69,23 @@ def test_what_is_shown_is_its_share_and_what_is_wrong_is_said() -> None:
             molecular_cross_validation(lambda x: x.toarray(), counts, **options)
     with pytest.raises(ivf.InputError, match="not be negative"):
         molecular_cross_validation(lambda x: x.toarray() - 1.0, counts)
+
+
+def test_counts_in_floats_as_anndata_has_them_and_sparse_answers() -> None:
+    counts = sparse.csr_matrix(np.random.default_rng(0).poisson(rates()))
+    whole, floats = (molecular_cross_validation(lambda x: x, c, loss="squared") for c in (counts, counts * 1.0))
+    dense = molecular_cross_validation(lambda x: x.toarray(), counts, loss="squared")
+    assert whole == floats == dense
+    for wrong in (counts * 0.5, -counts):
+        with pytest.raises(ivf.InputError, match="whole numbers of at least 0, so give the raw counts"):
+            molecular_cross_validation(lambda x: x, wrong)
+
+
+def test_energy_distance_of_points_far_from_zero() -> None:
+    rng = np.random.default_rng(0)
+    a, b = (rng.normal(1000 + shift, 1, (300, 3)).astype(np.float32) for shift in (0, 0.05))
+    expected = 2 * cdist(a, b).mean() - cdist(a, a).mean() - cdist(b, b).mean()
+    assert energy_distance(torch.from_numpy(a), torch.from_numpy(b)) == pytest.approx(expected, rel=1e-3)
 
 
 def test_distance_of_a_noise_from_the_true_one() -> None:

@@ -31,10 +31,15 @@ def energy_distance(a: Tensor, b: Tensor, *, independent: bool = False) -> float
     unbiased estimate for the laws behind two sets that were drawn independently (no point paired with itself).
     """
     n, m = len(a), len(b)
-    within_a, within_b = torch.cdist(a, a).sum() / n**2, torch.cdist(b, b).sum() / m**2
+    within_a, within_b = _distances(a, a).sum() / n**2, _distances(b, b).sum() / m**2
     if independent:
         within_a, within_b = within_a * n / (n - 1), within_b * m / (m - 1)
-    return float(2 * torch.cdist(a, b).mean() - within_a - within_b)
+    return float(2 * _distances(a, b).mean() - within_a - within_b)
+
+
+def _distances(a: Tensor, b: Tensor) -> Tensor:
+    """By differences: products of points far from 0 leave little of their distance in single precision."""
+    return torch.cdist(a, b, compute_mode="donot_use_mm_for_euclid_dist")
 
 
 def principal_components(x: Any, count: int) -> Any:
@@ -102,8 +107,13 @@ def molecular_cross_validation(
         raise InputError(f"share must be between 0 and 1, not {share}.")
     if loss not in ("poisson", "squared"):
         raise InputError(f"loss must be poisson or squared, not {loss!r}.")
-    shown, hidden = split_molecules(sparse.csr_matrix(counts), share, np.random.default_rng(seed))
-    expected = np.asarray(denoise(shown), dtype=np.float64) * (1 - share) / share
+    whole = sparse.csr_matrix(counts)
+    if not np.array_equal(whole.data, np.round(whole.data)) or whole.data.min(initial=0) < 0:
+        raise InputError("Counts are whole numbers of at least 0, so give the raw counts.")
+    shown, hidden = split_molecules(whole.astype(np.int64), share, np.random.default_rng(seed))  # AnnData's are floats
+    found = denoise(shown)
+    found = found.toarray() if sparse.issparse(found) else found
+    expected = np.asarray(found, dtype=np.float64) * (1 - share) / share
     seen = hidden.toarray()
     if loss == "squared":
         return float(np.square(expected - seen).mean())
