@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import warnings
 from dataclasses import replace
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +14,14 @@ import numpy as np
 import pytest
 import torch
 from scipy import sparse
+from scipy.io import mmwrite
 from typer.testing import CliRunner
 
 import inverseflow as ivf
 from inverseflow.cells import CellDenoiser, read_cells, technical_noise
 from inverseflow.cells import denoiser as cell_denoiser
 from inverseflow.cells.technical import used_genes
+from inverseflow.cells_command import read
 from inverseflow.cli import app
 from inverseflow.metrics import clustering_scores, neighbour_accuracy
 from inverseflow.noise import Molecules, from_dict
@@ -26,6 +30,7 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # of scanpy's dependencies, about themselves
     anndata = pytest.importorskip("anndata", reason="cells need pip install 'inverseflow[cells]'")
     sc = pytest.importorskip("scanpy", reason="cells need pip install 'inverseflow[cells]'")
+    DataFrame = pytest.importorskip("pandas").DataFrame
 
 pytestmark = pytest.mark.filterwarnings("default")
 CELLS, GENES = 400, 150
@@ -82,6 +87,54 @@ def test_the_way_from_counts_to_components_is_found(scale: bool, target: float |
     seen = np.asarray(cells.layers["counts"].todense())
     expression = np.log1p(projection.target * seen / seen.sum(1, keepdims=True))
     assert ((restored - expression) ** 2).mean() < expression.var(0).mean()  # better than every gene's mean
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("around_zero", [True, False])
+def test_components_that_are_not_around_zero_stand_for_their_own_expression(adata: Any, around_zero: bool) -> None:
+    """One type, chosen after the PCA of all; or a PCA without centring."""
+    sc.pp.pca(adata, n_comps=100, zero_center=around_zero)
+    cells = adata[adata.obs["type"] == "type 0"].copy() if around_zero else adata
+    components, counts, projection = read_cells(cells)
+    assert np.abs(components.mean(0)).max() > 0.5
+    assert np.abs(projection(counts) - components).max() < 0.01 * components.std()
+    seen = cells.X.toarray()
+    assert ((projection.back(components) - seen) ** 2).mean() < 0.1 * seen.var(0).mean()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message=".*if it is an image.*")  # nobody takes components for one
+        ivf.tl.denoise(cells, n_comps=None, noise=1e-3, layer_added="clear", device="cpu")
+    assert ((cells.layers["clear"] - seen) ** 2).mean() < 0.1 * seen.var(0).mean()
+
+
+def test_loadings_of_another_name_and_of_other_components(adata: Any) -> None:
+    sc.pp.pca(adata, n_comps=8)
+    pca = adata.varm.pop("PCs")
+    adata.varm["mine"], adata.obsm["mine"] = pca, adata.obsm["X_pca"]  # as with key_added="mine"
+    components, counts, projection = read_cells(adata, use_rep="mine")
+    assert np.abs(projection(counts) - components).max() < 0.01 * components.std()
+    adata.varm["PCs"], adata.obsm["X_scVI"] = pca, np.random.default_rng(0).normal(size=(CELLS, 20))
+    with pytest.raises(ivf.InputError, match=r"X_scVI'\] is not the PCA of these counts"):
+        read_cells(adata, use_rep="X_scVI")
+
+
+def test_genes_cut_out_after_normalising_are_said_to_be_missing(adata: Any) -> None:
+    cut = adata[:, :75].copy()
+    sc.pp.pca(cut, n_comps=8)
+    with pytest.raises(
+        ivf.InputError, match="with all genes in the layer and the variable ones marked and not cut out"
+    ):
+        ivf.tl.denoise(cut)
+
+
+def test_counts_that_dask_has_and_cells_without_x(adata: Any) -> None:
+    array = pytest.importorskip("dask.array")
+    _, expected, _ = read_cells(adata)
+    dense = array.from_array(adata.layers["counts"].toarray(), chunks=(100, -1))
+    adata.layers["counts"] = dense.map_blocks(sparse.csr_matrix)
+    adata.X = None
+    assert (read_cells(adata)[1] != expected).nnz == 0
+    with pytest.raises(ivf.InputError, match=r"\.X is empty; name the layer"):
+        read_cells(adata, layer=None)
 
 
 def test_noise_is_that_of_redrawn_counts(made: tuple[Any, np.ndarray]) -> None:
@@ -147,6 +200,18 @@ def test_std_of_gaussian_data_is_the_exact_one(monkeypatch: pytest.MonkeyPatch) 
     assert left == pytest.approx(s * sigma / np.sqrt(s**2 + sigma**2), rel=0.08)
 
 
+def test_std_knows_of_noise_that_ties_components(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Data N(0, 1) with noise of covariance N: the diagonal of 1 - (1 + N)^-1 remains unknown."""
+    monkeypatch.setattr(cell_denoiser, "CELLS", replace(cell_denoiser.CELLS, steps=400, lr=1e-3))
+    rng = np.random.default_rng(0)
+    tied, sigma = np.array([[1, 0.9], [0.9, 1]]), np.array([0.8, 0.5])
+    x = rng.normal(size=(4000, 2)) + sigma * rng.multivariate_normal([0, 0], tied, 4000)
+    noise = ivf.Gaussian(torch.from_numpy(sigma), channel_correlation=torch.from_numpy(tied))
+    left = np.sqrt((CellDenoiser(noise, device="cpu").fit(x).std(x) ** 2).mean(0))
+    true = np.diag(np.eye(2) - np.linalg.inv(np.eye(2) + tied * np.outer(sigma, sigma)))
+    assert left == pytest.approx(np.sqrt(true), rel=0.05)  # without the ties: 8 and 20 % more
+
+
 @pytest.mark.usefixtures("quick")
 def test_manners(adata: Any, tmp_path: Path) -> None:
     before = adata.X.copy()
@@ -188,6 +253,19 @@ def test_numbers_have_a_colour_bar_and_labels_a_legend(adata: Any) -> None:
         assert (len(figure.legends), len(figure.axes) - 2) == (legends, bars)
     with pytest.raises(ivf.InputError, match="has 400 labels, too many"):
         ivf.pl.embeddings(adata, color="name", after="X_pca")
+    with pytest.raises(ivf.InputError, match=r"one column of \.obs, not \['type'\]"):
+        ivf.pl.embeddings(adata, color=["type"], after="X_pca")
+    with pytest.raises(ivf.InputError, match=r"inverseflow\.tl\.denoise\(adata\) makes X_inverseflow"):
+        ivf.pl.embeddings(adata, color="type")
+
+
+def test_clusters_keep_their_order_and_have_a_colour_each(adata: Any) -> None:
+    names = [str(k) for k in range(25)]
+    adata.obs["leiden"] = np.array(names)[np.arange(CELLS) % 25]
+    adata.obs["leiden"] = adata.obs["leiden"].astype("category").cat.set_categories(names)  # 2 before 10
+    figure = ivf.pl.embeddings(adata, color="leiden", after="X_pca")
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == names
+    assert len({tuple(points.get_facecolor()[0]) for points in figure.axes[0].collections}) == 25
 
 
 @pytest.mark.usefixtures("quick")
@@ -203,6 +281,9 @@ def test_views_dense_and_backed_data(adata: Any, tmp_path: Path) -> None:
     dense.layers["counts"] = dense.layers["counts"].toarray()
     ivf.tl.denoise(dense, n_comps=5, device="cpu")
     assert np.allclose(backed.obsm["X_inverseflow"], dense.obsm["X_inverseflow"])
+    for refused in (ivf.tl.denoise, ivf.pp.estimate_noise):
+        with pytest.raises(ivf.InputError, match="A view of an open file cannot take results"):
+            refused(backed[:200])
     copied = ivf.tl.denoise(backed, n_comps=5, device="cpu", key_added="X_again", copy=True)
     assert not copied.isbacked
     assert "X_again" not in backed.obsm
@@ -296,6 +377,8 @@ def test_one_cell_and_names_twice(adata: Any) -> None:
         ivf.tl.denoise(adata, noise="much")
     with pytest.raises(ivf.InputError, match="one for each of the 3"):
         ivf.tl.denoise(adata, n_comps=3, noise=[0.1, 0.2])
+    with pytest.raises(ivf.InputError, match="noise must be"):
+        ivf.tl.denoise(adata, noise=["much", "little"])
     for nothing in (0.0, float("nan"), [0.1, 0.1, -0.1]):
         with pytest.raises(ivf.InputError, match="must be above 0 and finite"):
             ivf.tl.denoise(adata, n_comps=3, noise=nothing)
@@ -307,6 +390,21 @@ def test_one_cell_and_names_twice(adata: Any) -> None:
     with pytest.raises(ivf.InputError, match=r"no \.layers"):
         ivf.tl.denoise(adata, n_comps=3, noise=0.3, layer_added="clear")
     assert "X_inverseflow" not in adata.obsm  # refused before anything is done
+
+
+@pytest.mark.usefixtures("quick")
+def test_seeds_repeats_and_the_layer_of_counts(adata: Any) -> None:
+    one, same = (ivf.tl.denoise(adata, n_comps=3, random_state=seed, copy=True) for seed in (7, np.int64(7)))
+    assert np.array_equal(one.obsm["X_inverseflow"], same.obsm["X_inverseflow"])
+    for seed in (None, -1, np.random.RandomState(0)):
+        for step in (ivf.pp.estimate_noise, ivf.tl.denoise):
+            with pytest.raises(ivf.InputError, match="random_state must be a whole number of at least 0"):
+                step(adata, random_state=seed)
+    with pytest.raises(ivf.InputError, match=r"repeats must be a whole number of at least 1, not 2\.5"):
+        ivf.pp.estimate_noise(adata, repeats=2.5)
+    with pytest.raises(ivf.InputError, match="holds the counts, so give layer_added another name"):
+        ivf.tl.denoise(adata, layer_added="counts")
+    assert "inverseflow_noise" not in adata.obsm
 
 
 def test_figures_of_merit_against_sklearn() -> None:
@@ -355,8 +453,6 @@ def test_command(adata: Any, tmp_path: Path) -> None:
     raw.write_h5ad(tmp_path / "raw.h5ad")
     mtx = tmp_path / "tenx"
     mtx.mkdir()
-    from scipy.io import mmwrite
-
     mmwrite(mtx / "matrix.mtx", raw.X.T.tocoo())
     (mtx / "barcodes.tsv").write_text("\n".join(raw.obs_names) + "\n")
     (mtx / "genes.tsv").write_text("\n".join(f"{g}\t{g}" for g in raw.var_names) + "\n")
@@ -378,6 +474,87 @@ def test_command(adata: Any, tmp_path: Path) -> None:
     broken = runner.invoke(app, ["cells", str(tmp_path / "text.h5ad"), "-o", str(tmp_path / "y.h5ad")])
     assert broken.exit_code == 1
     assert not (tmp_path / "y.h5ad").exists()
+
+
+def write_folder(folder: Path, raw: Any, *, genes: str, packed: bool, sample: str = "") -> Path:
+    """As Cell Ranger 2 (genes.tsv) or 3 (features.tsv) writes it; the second gene is an antibody."""
+    kinds = ["Antibody Capture" if k == 1 else "Gene Expression" for k in range(raw.n_vars)]
+    rows = [[f"id {k}", g, *([kinds[k]] if genes == "features.tsv" else [])] for k, g in enumerate(raw.var_names)]
+    content = BytesIO()
+    mmwrite(content, raw.X.T.tocoo().astype(int))
+    files = {
+        "matrix.mtx": content.getvalue(),
+        "barcodes.tsv": "".join(f"{cell}\n" for cell in raw.obs_names).encode(),
+        genes: "".join("\t".join(row) + "\n" for row in rows).encode(),
+    }
+    folder.mkdir()
+    for name, text in files.items():
+        (folder / f"{sample}{name}{'.gz' if packed else ''}").write_bytes(gzip.compress(text) if packed else text)
+    return folder
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("genes", ["genes.tsv", "features.tsv"])
+def test_folders_of_every_version(adata: Any, tmp_path: Path, genes: str, packed: bool) -> None:
+    raw = anndata.AnnData(adata.layers["counts"].copy(), obs=adata.obs[[]], var=adata.var[[]])
+    raw.var_names = ["twice", "antibody", "twice", *raw.var_names[3:]]
+    kept = raw.X if genes == "genes.tsv" else raw[:, [0, *range(2, GENES)]].X
+    folder = write_folder(tmp_path / "cells", raw, genes=genes, packed=packed, sample="GSM1_")
+    (folder / "._GSM1_matrix.mtx").write_bytes(b"left by macOS")
+    found = read(folder)
+    assert (kept != found.X).nnz == 0
+    assert list(found.obs_names) == list(raw.obs_names)
+    assert list(found.var_names[[0, -1]]) == ["twice", f"g{GENES - 1}"]
+    assert found.var_names.is_unique
+    assert list(found.var["gene_ids"].iloc[[0, -1]]) == ["id 0", f"id {GENES - 1}"]
+    if packed == (genes == "features.tsv"):  # the two that scanpy knows
+        theirs = sc.read_10x_mtx(folder, prefix="GSM1_")
+        assert (found.X != theirs.X).nnz == 0
+        assert list(found.var_names) == list(theirs.var_names)
+
+
+def test_what_a_folder_lacks_is_said(adata: Any, tmp_path: Path) -> None:
+    raw = anndata.AnnData(adata.layers["counts"].copy(), obs=adata.obs[[]], var=adata.var[[]])
+    folder = write_folder(tmp_path / "cells", raw, genes="features.tsv", packed=True)
+    (folder / "other_matrix.mtx").write_bytes(b"")
+    with pytest.raises(ivf.FileError, match=r"has 2 files matrix\.mtx or matrix\.mtx\.gz; give a folder of one sample"):
+        read(folder)
+    (folder / "other_matrix.mtx").unlink()
+    (folder / "barcodes.tsv").write_text("only one\n")
+    with pytest.raises(ivf.FileError, match=f"counts of {CELLS} cells and {GENES} genes, but names of 1 and {GENES}"):
+        read(folder)
+    (folder / "barcodes.tsv").unlink()
+    (folder / "barcodes.tsv.gz").unlink()
+    with pytest.raises(ivf.FileError, match=r"has no barcodes\.tsv \(or \.gz\)"):
+        read(folder)
+    (folder / "matrix.mtx.gz").unlink()
+    with pytest.raises(ivf.FileError, match=r"has no files matrix\.mtx or"):
+        read(folder)
+
+
+@pytest.mark.usefixtures("quick")
+def test_the_command_in_the_folder_and_its_name(adata: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder's name has no ending, so that sample.v1 and sample.v2 have results of their own; "." has no name."""
+    raw = anndata.AnnData(adata.layers["counts"].copy(), obs=adata.obs[[]], var=adata.var[[]])
+    monkeypatch.chdir(write_folder(tmp_path / "sample.v2", raw, genes="features.tsv", packed=True))
+    result = CliRunner().invoke(app, ["cells", ".", "--n-comps", "3", "--device", "cpu"])
+    assert result.exit_code == 0, result.output
+    assert (tmp_path / "sample.v2_denoised.h5ad").exists()
+
+
+@pytest.mark.usefixtures("quick")
+def test_the_command_on_components_in_a_table_and_on_genes_never_seen(adata: Any, tmp_path: Path) -> None:
+    table = adata.copy()
+    names = [f"PC{k}" for k in range(15)]
+    table.obsm["X_pca"] = DataFrame(table.obsm["X_pca"], index=table.obs_names, columns=names)
+    table.write_h5ad(tmp_path / "table.h5ad")
+    counts = adata.layers["counts"].toarray() * (np.arange(GENES) < 12)
+    unseen = anndata.AnnData(sparse.csr_matrix(counts[counts.sum(1) > 0]))
+    unseen.write_h5ad(tmp_path / "unseen.h5ad")
+    for name, words in (("table", "noise (counts): "), ("unseen", "12 variable genes, PCA: .obsm['X_pca'] with 11")):
+        result = CliRunner().invoke(app, ["cells", str(tmp_path / f"{name}.h5ad"), "--n-comps", "3", "--device", "cpu"])
+        assert result.exit_code == 0, result.output
+        assert words in result.output
 
 
 @pytest.mark.usefixtures("quick")

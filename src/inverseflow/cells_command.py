@@ -33,7 +33,9 @@ def denoise_cells(
     quiet: bool,
 ) -> int:
     """Read, prepare if nothing is prepared, denoise, write."""
-    target = output or source.with_name(f"{source.name.removesuffix(source.suffix)}_denoised.h5ad")
+    source = source if source.name.strip(".") else source.resolve()  # a folder that is called . or ..
+    name = source.name if source.is_dir() else source.stem
+    target = output or source.with_name(f"{name}_denoised.h5ad")
     if target.suffix != ".h5ad":
         raise UsageError(f"The result is an .h5ad file, so give -o a name like cells.h5ad, not {target.name}.")
     refuse_existing([target], force=force, inputs=[source])
@@ -45,6 +47,7 @@ def denoise_cells(
         console.print(line, markup=False)
 
     from . import pp, tl
+    from .cells.counts import read_components
 
     if noise is None and counts_layer in adata.layers:
         with bar("measuring the noise", enabled=not quiet) as report:
@@ -66,7 +69,7 @@ def denoise_cells(
     for line in dict.fromkeys(str(warning.message) for warning in warned if warning.category is UserWarning):
         console.print(line, markup=False)
     kind = adata.uns["inverseflow"]["params"]["noise"]
-    shares = adata.uns["inverseflow"]["noise_sd"] / adata.obsm[use_rep][:, :n_comps].std(0)
+    shares = adata.uns["inverseflow"]["noise_sd"] / read_components(adata, use_rep, n_comps).std(0)
     console.print(
         f"noise ({kind}): {100 * shares[0]:.0f} % of the spread of component 1, {100 * shares[-1]:.0f} % of component"
         f" {len(shares)}",
@@ -86,17 +89,17 @@ def read(source: Path) -> Any:
         import anndata
         import scanpy as sc
 
-        from .cells.files import check_cells
+        from .cells.files import check_cells, read_folder
     except ImportError:
         raise UsageError("Cells need scanpy and anndata: pip install 'inverseflow[cells]'.") from None
     try:
         check_cells(source)
         if source.is_dir():
-            return sc.read_10x_mtx(source)
+            return read_folder(source)
         if source.suffix == ".h5ad":
             return anndata.read_h5ad(source)
         if source.suffix == ".loom":
-            return anndata.io.read_loom(source)
+            return sc.read_loom(source)  # anndata has it in another place in every version
         if source.suffix == ".h5":
             return sc.read_10x_h5(source)
     except FileError:
@@ -128,10 +131,13 @@ def prepare(adata: Any, use_rep: str, counts_layer: str) -> list[str]:
     adata.X = adata.layers[counts_layer].astype(np.float32)
     sc.pp.normalize_total(adata)
     sc.pp.log1p(adata)
-    chosen = min(GENES, adata.n_vars)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of scanpy's dependencies, about themselves
-        sc.pp.highly_variable_genes(adata, n_top_genes=chosen)
+        sc.pp.highly_variable_genes(adata, n_top_genes=min(GENES, adata.n_vars))
+        chosen = int(adata.var["highly_variable"].sum())  # fewer, if many were never seen
         sc.pp.pca(adata, n_comps=min(PCA_COMPONENTS, adata.n_obs - 1, chosen - 1))
-    said.append(f"normalised, log1p, {chosen} variable genes, PCA: .obsm['X_pca'] with {adata.obsm['X_pca'].shape[1]}")
+    said.append(
+        f".X is now normalised and log1p; {chosen} variable genes, PCA: .obsm['X_pca'] with"
+        f" {adata.obsm['X_pca'].shape[1]}"
+    )
     return said

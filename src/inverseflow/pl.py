@@ -24,16 +24,22 @@ def embeddings(
     from matplotlib import colormaps
     from matplotlib.figure import Figure
 
+    if color is not None and not isinstance(color, str):
+        raise InputError(f"color is the name of one column of .obs, not {color!r}.")
     if color is not None and color not in adata.obs:
         raise InputError(f"There is no .obs[{color!r}]; it has {', '.join(adata.obs.columns) or 'nothing'}.")
     numeric = color is not None and adata.obs[color].dtype.kind in "iuf"
     labels = adata.obs[color].astype(str).to_numpy() if color and not numeric else np.full(adata.n_obs, "")
-    count = len(np.unique(labels))
+    present = list(np.unique(labels))
+    if color and hasattr(adata.obs[color], "cat"):  # categories have an order: cluster 2 before 10
+        order = [str(name) for name in adata.obs[color].cat.categories]
+        present.sort(key=lambda name: order.index(name) if name in order else len(order))
+    count = len(present)
     if count > MOST_LABELS:
         raise InputError(
             f".obs[{color!r}] has {count} labels, too many to tell apart; give a column of {MOST_LABELS} at most."
         )
-    colours = colormaps["tab10" if count <= 10 else "tab20"]
+    colours = colormaps["tab10" if count <= 10 else "tab20"] if count <= 20 else colormaps["turbo"].resampled(count)
     graded = colormaps["viridis"].with_extremes(bad="0.8")  # grey where the number is missing
     figure = Figure(figsize=(11, 5), layout="constrained")
     for axes, key in zip(figure.subplots(1, 2), (before, after), strict=True):
@@ -43,9 +49,9 @@ def embeddings(
             values = adata.obs[color].to_numpy(np.float64, na_value=np.nan)
             points = axes.scatter(x, y, s=size, linewidths=0, c=values, cmap=graded, plotnonfinite=True)
             continue
-        for number, label in enumerate(np.unique(labels)):
+        for number, label in enumerate(present):
             chosen = labels == label
-            axes.scatter(x[chosen], y[chosen], s=size, linewidths=0, color=colours(number % colours.N), label=label)
+            axes.scatter(x[chosen], y[chosen], s=size, linewidths=0, color=colours(number), label=label)
     if numeric:
         figure.colorbar(points, ax=figure.axes, label=color)
     elif color:

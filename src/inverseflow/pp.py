@@ -38,12 +38,13 @@ def estimate_noise(
     (root mean square over the cells), `counting` (without what comes from fitting the components to the same cells),
     `spread` (of the components themselves), and `params`. Returns None, or with `copy` a new object.
     """
-    if repeats is not None and repeats < 1:
-        raise InputError(f"repeats must be at least 1, not {repeats}.")
-    adata = copied(adata) if copy else adata
+    if repeats is not None and (not isinstance(repeats, int | np.integer) or repeats < 1):
+        raise InputError(f"repeats must be a whole number of at least 1, not {repeats!r}.")
+    seed = read_seed(random_state)
     components, counts, projection = read_cells(adata, layer=layer, use_rep=use_rep, n_comps=n_comps)
-    noise = technical_noise(counts, projection, components, repeats=repeats, seed=random_state, progress=progress)
-    keep(adata, noise, key_added, {"layer": layer or "X", "use_rep": use_rep, "seed": random_state})
+    adata = copied(adata) if copy else writable(adata)
+    noise = technical_noise(counts, projection, components, repeats=repeats, seed=seed, progress=progress)
+    keep(adata, noise, key_added, {"layer": layer or "X", "use_rep": use_rep, "seed": seed})
     return adata if copy else None
 
 
@@ -62,6 +63,20 @@ def keep(adata: Any, noise: CellNoise, key: str, params: dict[str, Any]) -> None
 def copied(adata: Any) -> Any:
     """A new object; of a file that is open, what is in it, in memory."""
     return adata.to_memory() if getattr(adata, "isbacked", False) else adata.copy()
+
+
+def writable(adata: Any) -> Any:
+    """The object itself; a part of an open file takes no results, which is better said before than after the work."""
+    if getattr(adata, "isbacked", False) and adata.is_view:
+        raise InputError("A view of an open file cannot take results; use adata.to_memory() first, or copy=True.")
+    return adata
+
+
+def read_seed(random_state: Any) -> int:
+    """Also numpy's whole numbers, which torch refuses."""
+    if not isinstance(random_state, int | np.integer) or random_state < 0:
+        raise InputError(f"random_state must be a whole number of at least 0, not {random_state!r}.")
+    return int(random_state)
 
 
 @contextmanager

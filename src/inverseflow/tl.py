@@ -13,7 +13,7 @@ from .cells.counts import Array, read_components
 from .cells.technical import LEAST_SHARE
 from .errors import InputError
 from .noise import Noise
-from .pp import copied, estimate_noise, writing
+from .pp import copied, estimate_noise, read_seed, writable, writing
 
 __all__ = ["denoise"]
 
@@ -47,13 +47,17 @@ def denoise(
     layer_added  also the expression (log-normalised) that the denoised components stand for, dense
     preset       "ours", or "paper": its protocol, 6 components, sigma 0.4 of the first one's spread, the map
 
-    Also adds `.obsm[key_added + "_std"]`, what remains unknown of every component, and `.uns["inverseflow"]`. `.X` is
-    never touched. Without counts "auto" smooths with a bandwidth, the spread of the last components, and says so.
+    Also adds `.obsm[key_added + "_std"]`, what remains unknown of every component, `.uns["inverseflow"]`, and what
+    `pp.estimate_noise` adds, if the noise is measured here. `.X` is never touched. Without counts "auto" smooths with a
+    bandwidth, the spread of the last components, and says so.
     """
     if preset == "paper":
         n_comps = 6
+    if layer_added and layer_added == layer:
+        raise InputError(f".layers[{layer!r}] holds the counts, so give layer_added another name.")
+    random_state = read_seed(random_state)
     components = read_components(adata, use_rep, n_comps)
-    adata = copied(adata) if copy else adata
+    adata = copied(adata) if copy else writable(adata)
     projection = read_cells(adata, layer=layer, use_rep=use_rep, n_comps=n_comps)[2] if layer_added else None
     if n_comps is not None and components.shape[1] < n_comps:
         warnings.warn(
@@ -100,7 +104,10 @@ def _noise(
     if isinstance(noise, Noise):
         return type(noise).__name__, noise
     if not isinstance(noise, str):
-        return "given", np.asarray(noise, dtype=np.float64)
+        try:
+            return "given", np.asarray(noise, dtype=np.float64)
+        except (TypeError, ValueError):
+            raise InputError(f"noise must be 'auto', a number, numbers, or a Noise, not {noise!r}.") from None
     if noise != "auto":
         raise InputError(f"noise must be 'auto', a number, numbers, or a Noise, not {noise!r}.")
     if preset == "paper":

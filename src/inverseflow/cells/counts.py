@@ -5,7 +5,7 @@ Nothing is guessed: a candidate way is taken only if it gives back the component
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -59,7 +59,10 @@ def read_components(adata: Any, use_rep: str, n_comps: int | None = None) -> Arr
         raise InputError(f"n_comps must be a whole number of at least 1, not {n_comps!r}.")
     if use_rep not in adata.obsm:
         known = ", ".join(adata.obsm.keys()) or "nothing"
-        raise InputError(f"There is no .obsm[{use_rep!r}] (it has {known}); run sc.pp.pca(adata) first.")
+        raise InputError(
+            f"There is no .obsm[{use_rep!r}] (it has {known}); name another, or make it first: sc.pp.pca(adata) makes"
+            " X_pca, inverseflow.tl.denoise(adata) makes X_inverseflow."
+        )
     found = adata.obsm[use_rep]
     x = np.asarray(found.toarray() if sparse.issparse(found) else found, dtype=np.float64)
     if len(x) < 2:
@@ -79,8 +82,9 @@ def read_counts(adata: Any, layer: str | None) -> sparse.csr_matrix:
             " before normalising, or name their layer."
         )
     found = adata.layers[layer] if layer else adata.X
-    found = found[:] if hasattr(found, "to_memory") or type(found).__module__.startswith("h5py") else found
-    counts = sparse.csr_matrix(found)
+    if found is None:
+        raise InputError(f"{where} is empty; name the layer with the raw counts.")
+    counts = sparse.csr_matrix(in_memory(found))
     if not np.isfinite(counts.data).all():
         raise InputError(f"{where} has NaN or infinite values; counts are whole numbers.")
     if counts.data.size and counts.data.min() < 0:
@@ -97,17 +101,26 @@ def read_counts(adata: Any, layer: str | None) -> sparse.csr_matrix:
     return counts
 
 
+def in_memory(x: Any) -> Any:
+    """A matrix that is in an open file, or that Dask has still to compute."""
+    if hasattr(x, "compute"):
+        return x.compute()
+    return x[:] if hasattr(x, "to_memory") or type(x).__module__.startswith("h5py") else x
+
+
 def read_cells(
     adata: Any, *, layer: str | None = "counts", use_rep: str = "X_pca", n_comps: int | None = None
 ) -> tuple[Array, sparse.csr_matrix, Projection]:
     """The components, the counts, and the projection that makes the former from the latter."""
     components = read_components(adata, use_rep, n_comps)
     counts = read_counts(adata, layer)
-    if "PCs" not in adata.varm:
+    key = use_rep if use_rep in adata.varm else "PCs"  # the former of sc.pp.pca(adata, key_added=use_rep)
+    if key not in adata.varm:
         raise InputError("There is no .varm['PCs'], the loadings of the components; run sc.pp.pca(adata) again.")
-    loadings = np.asarray(adata.varm["PCs"], dtype=np.float64)[:, : components.shape[1]]
+    loadings = np.asarray(adata.varm[key], dtype=np.float64)[:, : components.shape[1]]
     best, agreement = None, -1.0
-    for target in (_target_of(adata), float(np.median(np.asarray(counts.sum(1)))), *TARGETS):
+    targets = (_target_of(adata), float(np.median(np.asarray(counts.sum(1)))), *TARGETS)
+    for target in targets if loadings.shape[1] == components.shape[1] else ():  # else these are others' loadings
         if target is None:
             continue
         expression = log_normalised(counts, target)
@@ -120,14 +133,18 @@ def read_cells(
     if best is None or agreement < AGREEMENT:
         raise InputError(
             f".obsm[{use_rep!r}] is not the PCA of these counts after normalize_total and log1p (they agree to"
-            f" {max(agreement, 0):.2f}); compute it so, or say the noise yourself with noise=."
+            f" {max(agreement, 0):.2f}); compute it so, with all genes in the layer and the variable ones marked and"
+            " not cut out, or say the noise yourself with noise=."
         )
-    return components, counts, best
+    # Cells that were chosen after the PCA are not around 0: their own mean is where their mean components are.
+    return components, counts, replace(best, centre=best.back(-components.mean(0)) / best.spread)
 
 
 def _target_of(adata: Any) -> float | None:
     """The sum to which `normalize_total` brought every cell, where `.X` still shows it."""
-    x = adata.X[: min(200, adata.n_obs)]
+    if adata.X is None:
+        return None
+    x = in_memory(adata.X[: min(200, adata.n_obs)])
     x = x.toarray() if sparse.issparse(x) else np.asarray(x)
     if not np.isfinite(x).all() or x.min() < 0 or x.max() > 30:
         return None

@@ -52,6 +52,7 @@ class CellDenoiser:
             scaling=self._scaling(x, noise),
             settings=how,
             mean_settings=how,
+            axes="SC",
             estimate="flow" if paper else "mean",
             std=False,  # for Gaussian noise the slope of the mean tells it, without another network
             seed=self.seed,
@@ -66,7 +67,9 @@ class CellDenoiser:
         return np.asarray(self.model.denoise(np.asarray(x, dtype=np.float32)))
 
     def std(self, x: Array) -> Array | None:
-        """What remains unknown of each component, for Gaussian noise: sigma^2 d E[x0 | x1] / d x1 is its variance."""
+        """What remains unknown of each component, for Gaussian noise: the diagonal of d E[x0 | x1] / d x1 times the
+        noise's covariance is its variance.
+        """
         assert self.model is not None, "fit first"
         noise, mean = self.model.noise, self.model.mean
         if not isinstance(noise, Gaussian) or mean is None:
@@ -76,15 +79,18 @@ class CellDenoiser:
         def one(row: torch.Tensor) -> torch.Tensor:
             return scaling.undo(method.denoise(mean, scaling.apply(row[None])))[0]
 
-        def slope_of(row: torch.Tensor) -> torch.Tensor:
-            return torch.diagonal(torch.func.jacfwd(one)(row))
-
-        slopes = torch.func.vmap(slope_of, chunk_size=1024)
         rows = torch.as_tensor(np.asarray(x, dtype=np.float32), device=device)
+        sigma = torch.as_tensor(noise.sigma, dtype=torch.float32, device=device).expand(rows.shape)
+        tied = torch.eye(rows.shape[1]) if noise.channel_correlation is None else noise.channel_correlation
+        tied = torch.as_tensor(tied, dtype=torch.float32, device=device)
+
+        def share_of(row: torch.Tensor, sigma: torch.Tensor) -> torch.Tensor:  # of the noise's variance
+            slopes: torch.Tensor = torch.func.jacfwd(one)(row)
+            return (slopes * tied * sigma / sigma[:, None]).sum(1)
+
         with torch.no_grad():
-            slope = slopes(rows).cpu().double()
-        sigma = torch.as_tensor(noise.sigma, dtype=torch.float64)
-        return np.asarray((sigma * slope.clamp(0, 1).sqrt()).expand(slope.shape).float())
+            share = torch.func.vmap(share_of, chunk_size=1024)(rows, sigma)
+        return np.asarray((sigma * share.clamp(0, 1).sqrt()).cpu())
 
     def _sigma(self, x: Array) -> torch.Tensor:
         sigma = torch.as_tensor(np.asarray(self.noise, dtype=np.float64))

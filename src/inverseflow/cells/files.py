@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
 import math
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
+
+import numpy as np
+from scipy import sparse
 
 from ..errors import FileError
 from ..io.bounds import PLAUSIBLE, check_claim
@@ -15,8 +19,7 @@ MOST_OBJECTS = 100_000
 
 def check_cells(source: Path) -> None:
     if source.is_dir():
-        for path in [*source.glob("*matrix.mtx"), *source.glob("*matrix.mtx.gz")]:
-            _check_matrix(path)
+        _check_matrix(_matrix_in(source))
     elif source.suffix in (".h5ad", ".h5", ".loom"):
         _check_hdf5(source)
 
@@ -52,8 +55,60 @@ def _check_hdf5(path: Path) -> None:
 
 def _check_matrix(path: Path) -> None:
     """Every entry of a matrix is a line of at least six characters."""
-    with gzip.open(path, "rt") if path.suffix == ".gz" else open(path, encoding="utf-8") as file:
+    with _text(path) as file:
         lines = (file.readline(1000) for _ in range(1000))
         size = next((line.split() for line in lines if line and not line.startswith("%")), [])
     rows, columns, entries = map(int, size)
     check_claim(path, max(16 * entries, 8 * (rows + columns)), path.stat().st_size, PLAUSIBLE)
+
+
+def read_folder(folder: Path) -> Any:
+    """matrix.mtx and its names as any version of Cell Ranger or STARsolo writes them, packed or not, also with a
+    sample's name before every file's, as GEO keeps them. Where features have types, genes are read.
+    """
+    import anndata
+    from scipy.io import mmread
+
+    matrix = _matrix_in(folder)
+    prefix = matrix.name[: matrix.name.index("matrix.mtx")]
+    cells = _rows(folder, f"{prefix}barcodes.tsv")
+    genes = _rows(folder, f"{prefix}features.tsv", f"{prefix}genes.tsv")
+    adata = anndata.AnnData(sparse.csr_matrix(mmread(matrix).T, dtype=np.float32))
+    if adata.shape != (len(cells), len(genes)):
+        raise FileError(
+            f"{folder} has counts of {adata.n_obs} cells and {adata.n_vars} genes, but names of {len(cells)} and"
+            f" {len(genes)}; its files are of different samples or cut short, so copy them again."
+        )
+    adata.obs_names = [row[0] for row in cells]
+    adata.var_names = [row[min(1, len(row) - 1)] for row in genes]  # the symbol; some have no more than the id
+    adata.var_names_make_unique()
+    adata.var["gene_ids"] = [row[0] for row in genes]
+    if min(map(len, genes)) < 3:
+        return adata
+    adata.var["feature_types"] = [row[2] for row in genes]
+    return adata[:, adata.var["feature_types"] == "Gene Expression"].copy()
+
+
+def _matrix_in(folder: Path) -> Path:
+    """The only one; of a file and the same file packed, the former."""
+    named = (path for end in ("", ".gz") for path in folder.glob(f"*matrix.mtx{end}"))
+    found = sorted(path for path in named if not path.name.startswith("."))  # macOS leaves ._matrix.mtx
+    samples = len({path.name.removesuffix(".gz") for path in found})
+    if samples != 1:
+        raise FileError(
+            f"{folder} has {samples or 'no'} files matrix.mtx or matrix.mtx.gz; give a folder of one sample."
+        )
+    return found[0]
+
+
+def _rows(folder: Path, *names: str) -> list[list[str]]:
+    """The columns of every line of the first of these files that is there."""
+    for path in (folder / f"{name}{end}" for name in names for end in ("", ".gz")):
+        if path.is_file():
+            with _text(path) as file:
+                return [row for row in csv.reader(file, delimiter="\t") if row]
+    raise FileError(f"{folder} has no {' or '.join(names)} (or .gz), the names; copy it beside the matrix.")
+
+
+def _text(path: Path) -> TextIO:
+    return gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else open(path, encoding="utf-8")

@@ -121,7 +121,8 @@ def fitted_share(
     """(D,) How much larger the noise is along directions that were fitted to it: 1 or more."""
     rng = np.random.default_rng(seed)
     kept = np.clip(1 - (noise.components / noise.spread) ** 2, LEAST_SHARE, 1)
-    profile = np.expm1(np.maximum(projection.back(components * kept), 0))
+    middle = components.mean(0)
+    profile = np.expm1(np.maximum(projection.back(middle + (components - middle) * kept), 0))
     rate = profile / np.maximum(profile.sum(1, keepdims=True), 1e-12) * np.asarray(counts.sum(1))
     used = np.any(projection.loadings != 0, axis=1)
     draws = [projection.expression(sparse.csr_matrix(rng.poisson(rate)))[:, used] for _ in range(1 + REDRAWS)]
