@@ -23,6 +23,8 @@ interval = Stack.getFrameInterval();
 print("size", width, height, channels, slices, frames, bitDepth());
 print("voxel", x, y, z, unit);
 print("interval", interval);
+getLut(red, green, blue);
+print("table", red[200], green[200], blue[200]);
 for (frame = 1; frame <= frames; frame++) for (slice = 1; slice <= slices; slice++) for (c = 1; c <= channels; c++) {
   if (nSlices > 1) Stack.setPosition(c, slice, frame);
   print("plane", getPixel(7, 5), getPixel(width - 1, height - 1), getInfo("slice.label"));
@@ -86,3 +88,16 @@ def test_imagej_reads_a_result_that_comes_from_elsewhere(seen: Any, tmp_path: Pa
     expected = data.transpose(1, 0, 2, 3).reshape(10, 20, 30)
     np.testing.assert_allclose(values, np.stack([expected[:, 5, 7], expected[:, 19, 29]], axis=1), atol=1e-4)
     assert [words[2:] for words in found["plane"]] == [["nuclei"], ["actin"]] * 5
+
+
+@pytest.mark.parametrize("byteorder", ["<", ">"])
+def test_imagej_shows_a_result_in_its_source_s_colour(seen: Any, tmp_path: Path, byteorder: Any) -> None:
+    table = np.zeros((3, 256), np.uint16)
+    table[1] = 257 * np.arange(256)
+    data = np.arange(400, dtype=np.uint16).reshape(20, 20)
+    tag = (320, 3, 768, tuple(table.ravel().tolist()), True)
+    tifffile.imwrite(tmp_path / "a.tif", data, imagej=True, byteorder=byteorder, extratags=[tag])
+    write(tmp_path / "b.tif", read(tmp_path / "a.tif").replace(data.astype(np.float32)))
+    for name, bits in (("a.tif", "16"), ("b.tif", "32")):
+        found = seen(tmp_path / name)
+        assert (found["size"][0][-1], found["table"]) == (bits, [["0", "200", "0"]])

@@ -24,7 +24,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from inverseflow.errors import FileError, InputError
-from inverseflow.io import Image, beside, expand_paths, read, suffix_of, tiff, write
+from inverseflow.imaging import select_channels
+from inverseflow.io import Image, beside, expand_paths, read, refuse_unwritable, suffix_of, tiff, write
 from inverseflow.io.lazy import LazyArray, MappedArray, cast
 from inverseflow.io.tiffdata import Pages
 
@@ -162,6 +163,70 @@ def test_a_size_in_pixels_or_that_is_no_number_is_not_made_a_calibration(
         assert pixels.get("PhysicalSizeXUnit") == (unit if unit is not None else "µm")
 
 
+SPACE = "{http://www.openmicroscopy.org/Schemas/OME/2016-06}"
+THREE_DYES = """<?xml version="1.0"?><OME xmlns="http://www.openmicroscopy.org/Schemas/OME/2016-06">
+  <Instrument ID="Instrument:0"/><Image ID="Image:0"><Pixels ID="Pixels:0" DimensionOrder="XYCZT" Type="uint16"
+    SizeX="9" SizeY="8" SizeZ="1" SizeC="3" SizeT="2">
+  <Channel ID="Channel:0:0" Name="DAPI" EmissionWavelength="450"/>
+  <Channel ID="Channel:0:1" Name="GFP" EmissionWavelength="510"/>
+  <Channel ID="Channel:0:2" Name="Cy5" EmissionWavelength="670"/><TiffData/>
+  <Plane TheZ="0" TheT="1" TheC="0" DeltaT="10"/><Plane TheZ="0" TheT="1" TheC="1" DeltaT="11"/>
+  <Plane TheZ="0" TheT="1" TheC="2" DeltaT="12"/></Pixels></Image></OME>"""
+
+
+@pytest.mark.parametrize("chosen", [[1], [2, 0], [2, 1, 0]])
+def test_chosen_channels_keep_what_the_microscope_says_of_them(tmp_path: Path, chosen: list[int]) -> None:
+    data = counts(2, 3, 8, 9)
+    tifffile.imwrite(
+        tmp_path / "a.ome.tif",
+        data.reshape(6, 8, 9),
+        description=THREE_DYES.encode(),
+        metadata=None,
+        photometric="minisblack",
+    )
+    write(tmp_path / "b.ome.tif", select_channels(read(tmp_path / "a.ome.tif"), chosen))
+    with tifffile.TiffFile(tmp_path / "b.ome.tif") as tif:
+        np.testing.assert_array_equal(tif.asarray().reshape(2, -1, 8, 9), data[:, chosen])
+        root = ElementTree.fromstring(str(tif.ome_metadata))
+    found = [(c.get("Name"), c.get("EmissionWavelength")) for c in root.iter(f"{SPACE}Channel")]
+    assert found == [[("DAPI", "450"), ("GFP", "510"), ("Cy5", "670")][place] for place in chosen]
+    planes = {plane.get("TheC"): plane.get("DeltaT") for plane in root.iter(f"{SPACE}Plane")}
+    assert planes == {str(number): str(10 + place) for number, place in enumerate(chosen)}
+    assert root.find(f"{SPACE}Instrument") is not None
+
+
+def test_a_document_that_names_no_channels_is_kept(tmp_path: Path) -> None:
+    xml = "".join(line for line in THREE_DYES.splitlines(keepends=True) if "<Channel" not in line)
+    xml = xml.replace("</Pixels>", "<TiffData/></Pixels>")
+    tifffile.imwrite(
+        tmp_path / "a.ome.tif", counts(6, 8, 9), description=xml.encode(), metadata=None, photometric="minisblack"
+    )
+    write(tmp_path / "b.ome.tif", read(tmp_path / "a.ome.tif"))
+    assert "Instrument:0" in tifffile.tiffcomment(tmp_path / "b.ome.tif")
+    assert read(tmp_path / "b.ome.tif").axes == "TCYX"
+
+
+@pytest.mark.parametrize(
+    ("unit", "written"), [("inch", "in"), ("in", "in"), ("picometer", "pm"), ("furlong", None), ("sec", None)]
+)
+def test_a_unit_that_ome_xml_does_not_know_is_not_written(tmp_path: Path, unit: str, written: str | None) -> None:
+    """ImageJ takes any word for one; Bio-Formats refuses the whole document for a word that is not on OME's list."""
+    tifffile.imwrite(tmp_path / "a.tif", counts(8, 9), imagej=True, resolution=(2, 2), metadata={"unit": unit})
+    write(tmp_path / "b.ome.tif", read(tmp_path / "a.tif"))
+    pixels = next(ElementTree.fromstring(tifffile.tiffcomment(tmp_path / "b.ome.tif")).iter(f"{SPACE}Pixels"))
+    assert pixels.get("PhysicalSizeXUnit") == written
+    assert pixels.get("PhysicalSizeX") == ("0.5" if written else None)
+
+
+def test_a_recording_that_was_stopped_says_how_many_planes_it_lacks(tmp_path: Path) -> None:
+    xml = THREE_DYES.replace('SizeT="2"', 'SizeT="4"')
+    tifffile.imwrite(
+        tmp_path / "a.ome.tif", counts(7, 8, 9), description=xml.encode(), metadata=None, photometric="minisblack"
+    )
+    with pytest.raises(FileError, match=r"lacks 5 of the 12 planes that it names; .* if the recording was stopped"):
+        read(tmp_path / "a.ome.tif")
+
+
 @pytest.mark.filterwarnings("ignore:As of version:DeprecationWarning")  # bioio-ome-tiff's use of ome-types
 def test_bioio_reads_what_we_write_and_we_read_through_bioio(
     ome_file: tuple[Path, np.ndarray[Any, Any]], tmp_path: Path
@@ -235,6 +300,46 @@ def test_imagej_hyperstack_round_trip(tmp_path: Path) -> None:
     np.testing.assert_array_equal(raw.reshape(24, 21, 34)[(1 * 4 + 2) * 2 + 1], data[1, 2, 1])
     again = read(tmp_path / "b.tif")
     assert (again.units, again.channel_names, again.dtype) == (image.units, image.channel_names, np.float32)
+
+
+def three_dyes_of_imagej(path: Path) -> np.ndarray[Any, Any]:
+    data, ramp = counts(2, 3, 8, 9), np.arange(256, dtype=np.uint8)
+    tables = [np.stack([ramp * (row == place) for row in range(3)]) for place in range(3)]
+    metadata = {"axes": "TCYX", "mode": "composite", "LUTs": tables, "Ranges": (0.0, 10.0, 0.0, 20.0, 0.0, 30.0)}
+    tifffile.imwrite(path, data, imagej=True, metadata=metadata | {"Labels": ["DAPI", "GFP", "Cy5"] * 2})
+    return data
+
+
+@pytest.mark.parametrize("chosen", [[1], [2, 0], [2, 1, 0]])
+def test_chosen_channels_keep_their_names_and_colours(tmp_path: Path, chosen: list[int]) -> None:
+    data = three_dyes_of_imagej(tmp_path / "a.tif")
+    write(tmp_path / "b.tif", select_channels(read(tmp_path / "a.tif"), chosen))
+    with tifffile.TiffFile(tmp_path / "b.tif") as tif:
+        np.testing.assert_array_equal(tif.asarray().reshape(2, -1, 8, 9), data[:, chosen])
+        meta = tif.imagej_metadata
+    assert meta is not None
+    assert meta["Labels"] == [("DAPI", "GFP", "Cy5")[place] for place in chosen] * 2
+    if len(chosen) > 1:  # of one channel the names are labels, which do not say that they are names
+        assert [int(table[:, 255].argmax()) for table in meta["LUTs"]] == chosen
+        assert meta["Ranges"][1::2] == tuple(10.0 * (place + 1) for place in chosen)
+
+
+@pytest.mark.parametrize("byteorder", ["<", ">"])
+@pytest.mark.parametrize("dtype", ["uint8", "uint16"])
+def test_the_lookup_table_of_a_single_channel_stays(tmp_path: Path, byteorder: Any, dtype: str) -> None:
+    """ImageJ keeps it where a palette is, for 16 and 32 bits too; 8 bits become 32 in a result."""
+    data, table = counts(3, 8, 9, dtype=np.dtype(dtype)), np.zeros((3, 256), np.uint16)
+    table[1] = 257 * np.arange(256)
+    tag = [(320, 3, 768, tuple(table.ravel().tolist()), True)]
+    kind: dict[str, Any] = {"photometric": "palette", "colormap": table} if dtype == "uint8" else {"extratags": tag}
+    tifffile.imwrite(tmp_path / "a.tif", data, imagej=True, byteorder=byteorder, metadata={"axes": "ZYX"}, **kind)
+    image = read(tmp_path / "a.tif")
+    for stored in (None, "same"):
+        write(tmp_path / "b.tif", image.replace(data.astype(np.float32)), dtype=stored, overwrite=True)
+        with tifffile.TiffFile(tmp_path / "b.tif") as tif:
+            np.testing.assert_array_equal(tif.asarray(), data)
+            np.testing.assert_array_equal(tif.pages.first.colormap, table)
+            assert tif.pages.first.photometric == (3 if stored and dtype == "uint8" else 1)
 
 
 def test_imagej_gets_its_own_axis_order_and_types(tmp_path: Path) -> None:
@@ -650,6 +755,16 @@ def test_what_cannot_be_written_leaves_nothing(tmp_path: Path, name: str, image:
         write(tmp_path / name, image)
     assert "\n" not in str(caught.value)
     assert [p.name for p in tmp_path.rglob("*")] == ["a", "b.tif"]
+    if "folder" not in sentence:
+        with pytest.raises(FileError, match=sentence):  # before anything is computed, too
+            refuse_unwritable(tmp_path / name, image)
+
+
+def test_what_can_be_written_is_not_refused(tmp_path: Path) -> None:
+    image = Image(Failing(RuntimeError("it was read")), "ZYX")
+    for name in ("a.tif", "a.ome.tif", "a.npy", "a.npz", "a.ome.zarr"):
+        refuse_unwritable(tmp_path / name, image, "same")
+    assert list(tmp_path.iterdir()) == []
 
 
 # Whole or absent
@@ -808,9 +923,23 @@ def test_expand_paths(tmp_path: Path) -> None:
     assert [p.name for p in expand_paths(str(tmp_path / "*"))] == names
     assert [p.name for p in expand_paths([tmp_path / "b.tif", str(tmp_path / "*.tif")])] == ["b.tif"]
     assert expand_paths([tmp_path / "c.ome.zarr"]) == [tmp_path / "c.ome.zarr"]
+    (tmp_path / "deeper" / "plain.tif").mkdir()  # a folder, whatever its name
+    assert [p.name for p in expand_paths(tmp_path / "deeper")] == ["d.tif"]
+    assert [p.name for p in expand_paths(str(tmp_path / "deeper" / "*"))] == ["d.tif"]
     for nothing in ([], [tmp_path / "*.czi"], ["nowhere.tif"]):
         with pytest.raises(FileError, match="No image"):
             expand_paths(nothing)
+
+
+@pytest.mark.parametrize("pattern", ["*.tif", "**/*.tif", "cells [[]1].tif"])
+def test_brackets_of_a_folder_that_is_there_are_no_pattern(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pattern: str
+) -> None:
+    (tmp_path / "day [1] µ").mkdir()
+    write(tmp_path / "day [1] µ" / "cells [1].tif", Image(np.ones((3, 3), np.uint8), "YX"))
+    monkeypatch.chdir(tmp_path)
+    assert expand_paths(f"day [1] µ/{pattern}") == [Path("day [1] µ/cells [1].tif")]
+    assert expand_paths(f"{tmp_path}/day [1] µ/{pattern}") == [tmp_path / "day [1] µ" / "cells [1].tif"]
 
 
 def test_image_checks_its_axes_and_keeps_what_it_knows() -> None:

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from inverseflow.errors import FileError, InputError
-from inverseflow.io import Image, read, write
+from inverseflow.imaging import select_channels
+from inverseflow.io import Image, beside, read, write
 from inverseflow.io.zarrdata import Chunks
 
 zarr = pytest.importorskip("zarr", reason="OME-Zarr needs the zarr extra")
@@ -176,11 +177,71 @@ def test_an_image_inside_a_bioformats2raw_folder(tmp_path: Path) -> None:
         read(tmp_path / "a.zarr")
 
 
+def test_an_image_of_a_plate_becomes_one_of_its_kind(tmp_path: Path) -> None:
+    by_hand(tmp_path / "0", "0.4")
+    assert beside(tmp_path / "0", "_denoised") == tmp_path / "0_denoised.ome.zarr"
+
+
+def test_of_several_multiscales_the_first_is_read_and_it_is_said(tmp_path: Path) -> None:
+    by_hand(tmp_path / "a.zarr", "0.5")
+    text = (tmp_path / "a.zarr" / "zarr.json").read_text()
+    found = json.loads(text)
+    found["attributes"]["ome"]["multiscales"] *= 2
+    (tmp_path / "a.zarr" / "zarr.json").write_text(json.dumps(found))
+    with pytest.warns(UserWarning, match=r"a\.zarr holds several images \(multiscales\); only the first is read"):
+        assert read(tmp_path / "a.zarr").shape == DATA.shape
+
+
+def test_values_are_in_the_order_of_this_machine(tmp_path: Path) -> None:
+    """bioformats2raw writes the most significant byte first."""
+    by_hand(tmp_path / "a.zarr", "0.4")
+    group = zarr.open_group(tmp_path / "a.zarr", mode="r+")
+    group.create_array("0", data=DATA.astype(">u2"), chunks=(1, 1, 32, 40), overwrite=True)
+    assert json.loads((tmp_path / "a.zarr" / "0" / ".zarray").read_text())["dtype"] == ">u2"
+    image = read(tmp_path / "a.zarr")
+    values = np.asarray(image)
+    assert (image.dtype.isnative, values.dtype.isnative) == (True, True)
+    np.testing.assert_array_equal(values, DATA)
+
+
+def test_a_depth_that_is_called_a_time_has_no_length(tmp_path: Path) -> None:
+    image = Image(DATA[0], "ZYX", {"Z": 0.5, "Y": 0.1, "X": 0.1}, {"Z": "µm", "Y": "µm", "X": "µm"})
+    write(tmp_path / "a.zarr", image)
+    for axes in ("TYX", "CYX", "SYX"):
+        found = read(tmp_path / "a.zarr", axes=axes)
+        assert (found.pixel_size, found.units) == ({"Y": 0.1, "X": 0.1}, {"Y": "µm", "X": "µm"})
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("chosen", [[1], [2, 0], [2, 1, 0]])
+def test_chosen_channels_keep_their_display_settings(tmp_path: Path, version: str, chosen: list[int]) -> None:
+    by_hand(tmp_path / "a.zarr", version)
+    image = read(tmp_path / "a.zarr")
+    for number, channel in enumerate(image.metadata["attributes"]["omero"]["channels"]):
+        channel["window"] = {**channel["window"], "end": 100 * number}
+    write(tmp_path / "b.zarr", select_channels(image, chosen))
+    channels = on_disk(tmp_path / "b.zarr", version)["omero"]["channels"]
+    names = ["DAPI", "GFP", "actin β"]
+    assert [(c["label"], c["window"]["end"]) for c in channels] == [(names[k], 100 * k) for k in chosen]
+
+
+@pytest.mark.parametrize("unit", ["microsecond", "nanosecond", "day"])
+def test_times_keep_the_words_of_the_format(tmp_path: Path, unit: str, monkeypatch: Any) -> None:
+    monkeypatch.setattr(sys.modules[__name__], "AXES", [{**AXES[0], "unit": unit}, *AXES[1:]])
+    by_hand(tmp_path / "a.zarr", "0.5")
+    write(tmp_path / "b.ome.tif", read(tmp_path / "a.zarr"))  # OME-XML has signs: µs, ns, d
+    write(tmp_path / "c.zarr", read(tmp_path / "b.ome.tif"))
+    (multiscale,) = on_disk(tmp_path / "c.zarr", "0.5")["multiscales"]
+    assert multiscale["axes"][0]["unit"] == unit
+    assert multiscale["datasets"][0]["coordinateTransformations"][0]["scale"][0] == 2.5
+
+
 def test_bad_folders_get_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     zarr.create_group(tmp_path / "empty.zarr")
     zarr.create_group(tmp_path / "plate.zarr", zarr_format=2, attributes={"plate": {}})
     (tmp_path / "text.zarr").mkdir()
     (tmp_path / "text.zarr" / "zarr.json").write_text("not json")
+    zarr.save_array(tmp_path / "array.zarr", DATA)
     by_hand(tmp_path / "lost.zarr", "0.4")
     (tmp_path / "lost.zarr" / "0" / ".zarray").unlink()
     by_hand(tmp_path / "rules.zarr", "0.4")
@@ -191,6 +252,7 @@ def test_bad_folders_get_one_sentence(tmp_path: Path, monkeypatch: pytest.Monkey
         "empty": "no OME-Zarr metadata",
         "plate": "plate of many images",
         "text": "damaged",
+        "array": "one array of a Zarr, which does not say what its axes are",
         "lost": "lacks a level",
         "rules": "break the rules",
     }

@@ -68,6 +68,13 @@ def guess_axes(x: Tensor) -> str:
             )
         return "SC"
     if x.ndim in (4, 5):
+        if x.shape[-1] <= 4 and min(x.shape[-3:-1]) >= 16:
+            warnings.warn(
+                f"An array of shape {tuple(x.shape)} is read as {'SCYX' if x.ndim == 4 else 'SCZYX'}, {x.shape[1]} "
+                f"channels of {x.shape[-2]} x {x.shape[-1]} pixels; if its channels come last, pass "
+                f"axes={'SYXC' if x.ndim == 4 else 'SZYXC'!r}.",
+                stacklevel=4,
+            )
         return "SCYX" if x.ndim == 4 else "SCZYX"
     raise InputError(
         f"What are the axes of this {x.ndim}-D array of shape {tuple(x.shape)}? "

@@ -1,7 +1,8 @@
 """Read and write image files with everything they say about the image.
 
 One module per format; `_MODULES` says which suffix belongs to which. A format is a module with `read(path, axes)` and,
-if it can be written, `write(path, image, dtype, name)`.
+if it can be written, `check(image, dtype, name)`, which refuses what it cannot hold, and
+`write(path, image, dtype, name)`.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import math
 import os
 import re
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -22,7 +23,7 @@ from . import npy, omezarr, other, raster, tiff
 from .image import Image
 from .lazy import target_dtype
 
-__all__ = ["Image", "beside", "expand_paths", "read", "suffix_of", "write"]
+__all__ = ["Image", "beside", "expand_paths", "read", "refuse_unwritable", "suffix_of", "write"]
 
 _MODULES: dict[str, ModuleType] = {
     ".ome.tiff": tiff,
@@ -76,12 +77,19 @@ def write(path: Name, image: Image, *, dtype: Any = None, overwrite: bool = Fals
     its name when it is complete, and an existing file is replaced, with `overwrite`, at that moment only.
     """
     path = Path(path)
+    refuse_unwritable(path, image, dtype)
+    needed = math.prod(image.shape) * target_dtype(image, dtype).itemsize
+    with whole_or_absent(path, overwrite=overwrite, needed=needed) as temporary:
+        _module(path).write(temporary, image, dtype, path.name)
+
+
+def refuse_unwritable(path: Name, image: Image, dtype: Any = None) -> None:
+    """What `write` would say of an image that the format cannot hold; to be asked before anything is computed."""
+    path = Path(path)
     module = _module(path)
     if not hasattr(module, "write"):
         raise FileError(f"{path.name} cannot be written, only read; write {beside(path, '').name} instead.")
-    needed = math.prod(image.shape) * target_dtype(image, dtype).itemsize
-    with whole_or_absent(path, overwrite=overwrite, needed=needed) as temporary:
-        module.write(temporary, image, dtype, path.name)
+    module.check(image, dtype, path.name)
 
 
 def suffix_of(path: Name) -> str:
@@ -95,6 +103,8 @@ def beside(path: Name, tag: str) -> Path:
     path, suffix = Path(path), suffix_of(path)
     stem = path.name[: len(path.name) - len(suffix)]
     ending = path.name[len(stem) :] if hasattr(_MODULES.get(suffix), "write") else ".ome.tif"
+    if not suffix and omezarr.is_zarr(path):  # an image of a plate, which is a folder without a suffix
+        ending = ".ome.zarr"
     return path.with_name(f"{stem}{tag}{ending}")
 
 
@@ -109,11 +119,11 @@ def expand_paths(patterns: Name | Iterable[Name], *, results: bool = True) -> li
     for item in listed:
         path, pattern = Path(item), str(item)
         if path.is_dir() and not omezarr.is_zarr(path):
-            chosen = sorted(p for p in path.iterdir() if suffix_of(p) and not p.name.startswith("."))
+            chosen = sorted(p for p in path.iterdir() if _looks_like_image(p) and not p.name.startswith("."))
         elif path.exists():
             chosen = [path]
         else:
-            chosen = sorted(p for p in map(Path, glob.glob(pattern, recursive=True)) if suffix_of(p))
+            chosen = sorted(filter(_looks_like_image, _matches(path)))
         if len(chosen) > 1 and not results:
             chosen = _without_results(chosen)
         if not chosen:
@@ -122,6 +132,18 @@ def expand_paths(patterns: Name | Iterable[Name], *, results: bool = True) -> li
     if not found:
         raise FileError("No image is given; give files, folders of images, or quoted patterns.")
     return list(found)
+
+
+def _looks_like_image(path: Path) -> bool:
+    """By its name; a folder may be an OME-Zarr image only."""
+    return bool(suffix_of(path)) and (not path.is_dir() or path.suffix.lower() == ".zarr")
+
+
+def _matches(pattern: Path) -> Iterator[Path]:
+    """What a pattern stands for; the folders in it that are there are meant as they are, brackets and all."""
+    folder = next((parent for parent in pattern.parents if parent.is_dir()), Path())
+    names = glob.iglob(str(pattern.relative_to(folder)), root_dir=folder, recursive=True)
+    return (folder / name for name in names)
 
 
 def _without_results(paths: list[Path]) -> list[Path]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -26,11 +26,16 @@ _UNITS = {
     "mm": ("millimeter", "millimetre"),
     "cm": ("centimeter", "centimetre"),
     "m": ("meter", "metre"),
+    "pm": ("picometer", "picometre"),
     "Å": ("angstrom",),
+    "inch": ("in", "inches"),
     "s": ("sec", "second", "seconds"),
     "ms": ("msec", "millisecond"),
+    "µs": ("us", "μs", "\\u00b5s", "usec", "microsecond"),
+    "ns": ("nanosecond",),
     "min": ("minute", "minutes"),
     "h": ("hour", "hours"),
+    "d": ("day", "days"),
 }
 _CANONICAL = {spelling: unit for unit, spellings in _UNITS.items() for spelling in spellings}
 
@@ -133,6 +138,13 @@ def unit_name(unit: Any) -> str:
     text = str(unit).strip() if unit else ""
     known = _CANONICAL.get(text.lower(), text)
     return "" if known.lower() in ("pixel", "pixels", "px", "none") else known
+
+
+def places(names: Sequence[str], wanted: Sequence[str]) -> list[int] | None:
+    """Where the channels that an image still has were in its source; None if their names do not tell."""
+    if not wanted or len(set(names)) < len(names) or len(set(wanted)) < len(wanted) or not set(wanted) <= set(names):
+        return None
+    return [list(names).index(name) for name in wanted]
 
 
 def printable(text: Any) -> str:

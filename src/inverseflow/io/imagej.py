@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from .image import Image, unit_name
+from .image import Image, places, unit_name
 
 _COUNTS = ("images", "channels", "slices", "frames", "order", "hyperstack", "axes")
 
@@ -29,10 +29,14 @@ def parse(meta: Mapping[str, Any], resolution: tuple[float, float], channels: in
     units = dict.fromkeys(size, unit)
     if meta.get("finterval"):
         size["T"], units["T"] = float(meta["finterval"]), unit_name(_unescape(meta.get("tunit", ""))) or "s"
-    labels = meta.get("Labels") or []
-    labels = [labels] if isinstance(labels, str) else list(labels)
+    return {"pixel_size": size, "units": units, "channel_names": _names(meta, channels)}
+
+
+def _names(meta: Mapping[str, Any], channels: int) -> tuple[str, ...]:
+    """The names of the channels, where the labels of the planes repeat them."""
+    labels = _listed(meta.get("Labels") or [])
     named = len(labels) >= channels > 1 and labels == labels[:channels] * (len(labels) // channels)
-    return {"pixel_size": size, "units": units, "channel_names": tuple(labels[:channels]) if named else ()}
+    return tuple(labels[:channels]) if named else ()
 
 
 def order(image: Image, dtype: np.dtype[Any]) -> str:
@@ -46,16 +50,14 @@ def describe(image: Image, axes: str) -> dict[str, Any]:
     meta = {key: value for key, value in image.metadata.get("imagej", {}).items() if key not in _COUNTS}
     number = {letter: n for letter, n in zip(image.axes, image.shape, strict=True) if letter in axes.partition("Y")[0]}
     planes, channels = int(np.prod(list(number.values()), dtype=np.int64)), number.get("C", 1)
-    labels = meta.pop("Labels", None)
-    labels = [labels] if isinstance(labels, str) else labels
-    if labels is None and channels > 1 and len(image.channel_names) == channels:
+    labels = _listed(meta.pop("Labels", []))
+    if len(image.channel_names) == channels and (channels > 1 or len(labels) != planes):
         labels = list(image.channel_names) * (planes // channels)  # C is the fastest axis of an ImageJ stack
-    if labels is not None and len(labels) == planes:
+    if len(labels) == planes:
         meta["Labels"] = labels
     if channels > 1:
         meta.setdefault("mode", "composite")
-    if "LUTs" in meta and len(_listed(meta["LUTs"])) != channels:
-        del meta["LUTs"]
+    meta = {key: value for key, value in meta.items() if key not in ("LUTs", "Ranges")} | _display(image, channels)
     if "X" in image.pixel_size:
         meta["unit"] = _escape(image.units.get("X") or "µm")
     if "Z" in image.pixel_size:
@@ -68,8 +70,22 @@ def describe(image: Image, axes: str) -> dict[str, Any]:
     return {"axes": axes, **said}
 
 
-def _listed(luts: Any) -> list[Any]:
-    return list(luts) if isinstance(luts, list) else [luts]
+def _display(image: Image, channels: int) -> dict[str, Any]:
+    """The source's lookup tables and display ranges, of the channels that the image still has, in its order."""
+    source = image.metadata.get("imagej", {})
+    had = source["channels"] if isinstance(source.get("channels"), int) else channels
+    chosen = places(_names(source, had), image.channel_names) or list(range(had))
+    tables, bounds = _listed(source.get("LUTs", [])), source.get("Ranges")
+    found: dict[str, Any] = {}
+    if len(chosen) == channels and len(tables) == had:
+        found["LUTs"] = [tables[place] for place in chosen]
+    if len(chosen) == channels and isinstance(bounds, tuple | list) and len(bounds) == 2 * had:
+        found["Ranges"] = tuple(bound for place in chosen for bound in bounds[2 * place : 2 * place + 2])
+    return found
+
+
+def _listed(values: Any) -> list[Any]:
+    return list(values) if isinstance(values, list) else [values]
 
 
 def _escape(text: str) -> str:

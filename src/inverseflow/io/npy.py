@@ -102,6 +102,10 @@ def _about(text: Array) -> dict[str, Any]:
     return found
 
 
+def check(image: Image, dtype: Any, name: str) -> None:
+    target_dtype(image, dtype)
+
+
 def write(path: Path, image: Image, dtype: Any, name: str) -> None:
     stored = target_dtype(image, dtype)
     if name.lower().endswith(".npy"):

@@ -15,9 +15,12 @@ from xml.etree import ElementTree
 import numpy as np
 
 from ..errors import FileError
-from .image import Image, printable, unit_name
+from .image import Image, places, printable, unit_name
 
 MOST_ELEMENTS, MOST_PLANES = 2_000_000, 10_000_000
+_LENGTHS = ("km", "m", "dm", "cm", "mm", "µm", "nm", "pm", "fm", "Å", "thou", "in", "ft", "yd", "mi", "ua", "ly", "pc")
+_TIMES = ("ks", "s", "ds", "cs", "ms", "µs", "ns", "ps", "fs", "min", "h", "d")
+"""Units that OME-XML knows; a document with one that it does not know, Bio-Formats refuses to read."""
 PIXEL_TYPES = {
     **{name: name for name in ("int8", "int16", "int32", "uint8", "uint16", "uint32")},
     "float32": "float",
@@ -93,8 +96,12 @@ def parse(xml: str) -> dict[str, Any]:
             found["pixel_size"][letter], found["units"][letter] = size, unit
     channels = pixels.findall(f"{_namespace(root)}Channel")
     if any("Name" in channel.attrib for channel in channels):
-        found["channel_names"] = tuple(c.get("Name") or c.get("ID") or str(i) for i, c in enumerate(channels))
+        found["channel_names"] = _names(channels)
     return found
+
+
+def _names(channels: list[ElementTree.Element]) -> tuple[str, ...]:
+    return tuple(channel.get("Name") or channel.get("ID") or str(i) for i, channel in enumerate(channels))
 
 
 def _number(text: str) -> float:
@@ -106,12 +113,14 @@ def _number(text: str) -> float:
 
 
 def sizes(image: Image) -> dict[str, Any]:
-    """The attributes of Pixels that hold physical sizes and the time between frames."""
+    """The attributes of Pixels that hold physical sizes and the time between frames, where OME-XML knows the unit."""
     found: dict[str, Any] = {}
     for letter, value in image.pixel_size.items():
         name = "TimeIncrement" if letter == "T" else f"PhysicalSize{letter}"
-        found[name] = value
-        found[f"{name}Unit"] = image.units.get(letter) or ("s" if letter == "T" else "µm")
+        unit = image.units.get(letter) or ("s" if letter == "T" else "µm")
+        unit = "in" if unit == "inch" else unit
+        if unit in (_TIMES if letter == "T" else _LENGTHS):
+            found[name], found[f"{name}Unit"] = value, unit
     return found
 
 
@@ -133,8 +142,11 @@ def updated(xml: str, image: Image, order: str, dtype: np.dtype[Any], *, samples
     pixels = first.find(f"{space}Pixels")
     size = dict(zip(image.axes, image.shape, strict=True))
     count = size.get("C", 1)
-    channels = [] if pixels is None else pixels.findall(f"{space}Channel")
-    if pixels is None or sum(int(c.get("SamplesPerPixel", 1)) for c in channels) != count:
+    if pixels is None:
+        return None
+    _choose_channels(pixels, space, image.channel_names)
+    channels = pixels.findall(f"{space}Channel")
+    if channels and sum(int(c.get("SamplesPerPixel", 1)) for c in channels) != count:
         return None
     if samples != (len(channels) == 1 and count > 1):
         return None
@@ -160,6 +172,26 @@ def updated(xml: str, image: Image, order: str, dtype: np.dtype[Any], *, samples
             channel.set("Name", name)
     ElementTree.register_namespace("", space.strip("{}"))
     return bytes(ElementTree.tostring(root, encoding="utf-8", xml_declaration=True))
+
+
+def _choose_channels(pixels: ElementTree.Element, space: str, names: tuple[str, ...]) -> None:
+    """Of the source's channels those that the image still has, in its order, with their planes."""
+    channels = pixels.findall(f"{space}Channel")
+    chosen = places(_names(channels), names)
+    if chosen in (None, list(range(len(channels)))) or any(c.get("SamplesPerPixel", "1") != "1" for c in channels):
+        return
+    first = list(pixels).index(channels[0])
+    for channel in channels:
+        pixels.remove(channel)
+    for number, place in enumerate(chosen):
+        pixels.insert(first + number, channels[place])
+    numbers = {str(place): str(number) for number, place in enumerate(chosen)}
+    for plane in pixels.findall(f"{space}Plane"):
+        if plane.get("TheC") in numbers:
+            plane.set("TheC", numbers[plane.get("TheC", "")])
+        else:
+            pixels.remove(plane)
+    pixels.set("SizeC", str(len(chosen)))
 
 
 def _forget(root: ElementTree.Element, images: list[ElementTree.Element], space: str) -> None:

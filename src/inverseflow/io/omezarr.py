@@ -17,24 +17,12 @@ from typing import Any
 import numpy as np
 
 from ..errors import FileError
+from . import ngff
 from .bounds import is_damage
-from .image import Image, settle_axes, unit_name
+from .image import Image, settle_axes
 from .lazy import Array, cast, target_dtype
 from .zarrdata import check_metadata, open_array
 
-_UNITS = {
-    "µm": "micrometer",
-    "nm": "nanometer",
-    "mm": "millimeter",
-    "cm": "centimeter",
-    "m": "meter",
-    "Å": "angstrom",
-    "s": "second",
-    "ms": "millisecond",
-    "min": "minute",
-    "h": "hour",
-}
-_TYPES = {"T": "time", "C": "channel", "Z": "space", "Y": "space", "X": "space"}
 _CHUNK = 512
 _SHARD_BYTES = 64 * 2**20
 
@@ -48,18 +36,16 @@ def read(path: Path, axes: str | None) -> Image:
     if not is_zarr(path):
         raise FileError(f"{path} is a folder and not an OME-Zarr image; give a file, or a pattern like '{path}/*.tif'.")
     group, attributes, version = _image_group(zarr, path)
-    (scale, shift), level, found = _multiscale(path, attributes["multiscales"][0], version)
+    if len(attributes["multiscales"]) > 1:
+        warnings.warn(f"{path.name} holds several images (multiscales); only the first is read.", stacklevel=3)
+    (scale, shift), level, found = ngff.parse(path, attributes["multiscales"][0], version)
     arrays = [open_array(path, group, dataset.path) for dataset in level.datasets]
     data = arrays[0]
     if data.ndim != len(level.axes):
         raise FileError(f"{path} has {data.ndim} dimensions but names {len(level.axes)} axes; it is damaged.")
     letters = settle_axes(path, data.shape, found, axes)
-    units = {letter: unit_name(axis.unit) for letter, axis in zip(letters, level.axes, strict=True) if axis.unit}
-    size = {a: n for a, n in zip(letters, scale, strict=True) if a in "TZYX" and units.get(a, n != 1)}
-    omero = attributes.get("omero")
-    channels = omero.get("channels") if isinstance(omero, dict) else None
-    listed = channels if isinstance(channels, list) and all(isinstance(c, dict) for c in channels) else []
-    names = tuple(str(channel.get("label", i)) for i, channel in enumerate(listed))
+    size, units = ngff.sizes(letters, level.axes, scale)
+    names = ngff.channel_names(ngff.listed(attributes.get("omero")))
     metadata = {
         "version": version,
         "chunks": data.chunks,
@@ -70,8 +56,7 @@ def read(path: Path, axes: str | None) -> Image:
         "attributes": {key: value for key, value in attributes.items() if key not in ("multiscales", "version")},
         "axes": letters,
     }
-    dtype = np.dtype(data.dtype).newbyteorder("=")
-    return Image(data, letters, size, units, names, kind="ome-zarr", metadata=metadata, source_dtype=dtype)
+    return Image(data, letters, size, units, names, kind="ome-zarr", metadata=metadata)
 
 
 def _image_group(zarr: Any, path: Path) -> tuple[Any, dict[str, Any], str]:
@@ -91,6 +76,11 @@ def _image_group(zarr: Any, path: Path) -> tuple[Any, dict[str, Any], str]:
     except Exception as error:
         if not is_damage(error):
             raise
+        if isinstance(error, zarr.errors.ContainsArrayError):
+            raise FileError(
+                f"{path} is one array of a Zarr, which does not say what its axes are; give the folder of the OME-Zarr "
+                "image around it, or write the array as OME-Zarr."
+            ) from None
         raise FileError(f"{path} is not an OME-Zarr image, or it is damaged; copy it again from its source.") from error
     inner = attributes.get("ome", attributes)
     if not isinstance(inner, dict) or not isinstance(inner.get("multiscales", []), list):
@@ -102,28 +92,12 @@ def _image_group(zarr: Any, path: Path) -> tuple[Any, dict[str, Any], str]:
     return group, inner, "0.5" if "ome" in attributes else "0.4"
 
 
-def _multiscale(path: Path, raw: Any, version: str) -> tuple[tuple[list[float], list[float]], Any, str | None]:
-    """((scale, translation) of level 0, the library's model, our axes or None)."""
-    models = importlib.import_module(f"ome_zarr_models.v{version.replace('.', '')}.multiscales")
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", importlib.import_module("ome_zarr_models.exceptions").ValidationWarning)
-            model = models.Multiscale.model_validate(raw)
-    except ValueError as error:
-        raise FileError(f"{path} has OME-Zarr {version} metadata that break the rules of the format.") from error
-    scale, shift = [1.0] * len(model.axes), [0.0] * len(model.axes)
-    steps = [*model.datasets[0].coordinateTransformations, *(model.coordinateTransformations or ())]
-    for step in steps:
-        factor, offset = getattr(step, "scale", None), getattr(step, "translation", None)
-        if factor is not None:
-            scale = [a * b for a, b in zip(scale, factor, strict=True)]
-            shift = [a * b for a, b in zip(shift, factor, strict=True)]
-        if offset is not None:
-            shift = [a + b for a, b in zip(shift, offset, strict=True)]
-    names = {"time": "T", "channel": "C"}
-    letters = "".join(names.get(str(axis.type), str(axis.name)).upper() for axis in model.axes)
-    known = len(letters) == len(model.axes) == len(set(letters)) and set(letters) <= set("TCZYX")
-    return (scale, shift), model, letters if known else None
+def check(image: Image, dtype: Any, name: str) -> None:
+    _zarr()
+    order = order_of(image)
+    if len(order) < image.ndim or not set("YX") <= set(order):
+        raise FileError(f"{name} cannot hold axes {image.axes}: OME-Zarr has T, C, Z, Y and X; write a .npy file.")
+    target_dtype(image, dtype)
 
 
 def write(path: Path, image: Image, dtype: Any, name: str) -> None:
@@ -172,16 +146,14 @@ class Store:
     def describe(self, image: Image, window: tuple[float, float]) -> None:
         """The metadata, last of all: without them it is no image."""
         version = _version(image)
-        attributes = _attributes(image, self.order, len(self.levels), version, list(window))
+        attributes = ngff.attributes(image, self.order, len(self.levels), version, list(window))
         self.group.attrs.update({"ome": attributes} if version == "0.5" else attributes)
 
 
 def create(path: Path, image: Image, dtype: Any, name: str) -> Store:
     """Empty arrays for an image of this shape and kind."""
-    zarr = _zarr()
-    order = order_of(image)
-    if len(order) < image.ndim or not set("YX") <= set(order):
-        raise FileError(f"{name} cannot hold axes {image.axes}: OME-Zarr has T, C, Z, Y and X; write a .npy file.")
+    check(image, dtype, name)
+    zarr, order = _zarr(), order_of(image)
     stored, version = target_dtype(image, dtype), _version(image)
     group = zarr.create_group(path, zarr_format=2 if version == "0.4" else 3)
     shape = tuple(image.shape[image.axes.index(letter)] for letter in order)
@@ -251,45 +223,6 @@ def _halved(array: Any, box: tuple[slice, ...]) -> Array:
     missing = [(0, 2 * (s.stop - s.start) - n) for s, n in zip(box[-2:], block.shape[-2:], strict=True)]
     block = np.pad(block, [(0, 0)] * (block.ndim - 2) + missing, mode="edge")
     return (block[..., ::2, ::2] + block[..., 1::2, ::2] + block[..., ::2, 1::2] + block[..., 1::2, 1::2]) / 4
-
-
-def _attributes(image: Image, order: str, levels: int, version: str, window: list[float]) -> dict[str, Any]:
-    models = importlib.import_module(f"ome_zarr_models.v{version.replace('.', '')}.multiscales")
-    axes = importlib.import_module(f"ome_zarr_models.v{version.replace('.', '')}.axes")
-    scale = [float(image.pixel_size.get(letter, 1.0)) for letter in order]
-    shift = list(image.metadata.get("translation") or ()) if image.metadata.get("axes") == order else []
-    shift = shift if len(shift) == len(order) else [0.0] * len(order)
-    datasets = []
-    for level in range(levels):
-        factor = [2.0**level if letter in "YX" else 1.0 for letter in order]
-        moved = [t + s * (f - 1) / 2 for t, s, f in zip(shift, scale, factor, strict=True)]
-        sizes = [s * f for s, f in zip(scale, factor, strict=True)]
-        datasets.append(models.Dataset.build(path=str(level), scale=sizes, translation=moved if any(moved) else None))
-    units = {letter: _UNITS.get(unit, unit) for letter, unit in image.units.items()}
-    named = [
-        axes.Axis(name=letter.lower(), type=_TYPES[letter], **({"unit": units[letter]} if units.get(letter) else {}))
-        for letter in order
-    ]
-    extra = {"version": version} if version == "0.4" else {}
-    name = image.metadata.get("name") or "image"
-    model = models.Multiscale(axes=tuple(named), datasets=tuple(datasets), name=name, type="mean", **extra)
-    attributes: dict[str, Any] = dict(image.metadata.get("attributes") or {}) if image.kind == "ome-zarr" else {}
-    attributes["multiscales"] = [model.model_dump(mode="json", exclude_none=True)]
-    count = image.shape[image.axes.index("C")] if "C" in image.axes else 1
-    if len(image.channel_names) == count:
-        attributes["omero"] = _omero(attributes.get("omero") or {}, image.channel_names, window)
-    else:
-        attributes.pop("omero", None)
-    return attributes if version == "0.4" else {"version": "0.5", **attributes}
-
-
-def _omero(omero: dict[str, Any], names: tuple[str, ...], window: list[float]) -> dict[str, Any]:
-    """The source's display settings with the image's channel names; without any, white from minimum to maximum."""
-    low, high = window if np.isfinite(window).all() else (0.0, 1.0)
-    plain = {"color": "FFFFFF", "active": True, "window": {"min": low, "max": high, "start": low, "end": high}}
-    channels = omero.get("channels") or []
-    kept = channels if len(channels) == len(names) else [plain] * len(names)
-    return {**omero, "channels": [{**channel, "label": name} for channel, name in zip(kept, names, strict=True)]}
 
 
 def _zarr() -> Any:

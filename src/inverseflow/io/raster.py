@@ -58,19 +58,25 @@ def read(path: Path, axes: str | None) -> Image:
     return Image(data, letters, kind=kind, metadata=kept)
 
 
+def check(image: Image, dtype: Any, name: str) -> None:
+    png = name.lower().endswith(".png")
+    _integer_type(image, dtype, name, png=png)
+    size = dict(zip(image.axes, image.shape, strict=True))
+    many = [letter for letter, n in size.items() if letter not in "YXC" and n > 1]
+    channels = size.get("C", 1)
+    if many or not set("YX") <= set(size) or channels > 4:
+        raise FileError(f"{name} cannot hold axes {image.axes} of shape {image.shape}; write a .tif file instead.")
+    if not png and channels not in (1, 3):
+        raise FileError(f"{name} cannot hold {channels} channels; write a .png or .tif file instead.")
+
+
 def write(path: Path, image: Image, dtype: Any, name: str) -> None:
     png = name.lower().endswith(".png")
     stored = _integer_type(image, dtype, name, png=png)
-    size = dict(zip(image.axes, image.shape, strict=True))
-    many = [letter for letter, n in size.items() if letter not in "YXC" and n > 1]
-    if many or not set("YX") <= set(size) or size.get("C", 1) > 4:
-        raise FileError(f"{name} cannot hold axes {image.axes} of shape {image.shape}; write a .tif file instead.")
     array = np.asarray(image.data[tuple(slice(None) if letter in "YXC" else 0 for letter in image.axes)])
     kept = [letter for letter in image.axes if letter in "YXC"]
     plane = cast(array.transpose([kept.index(letter) for letter in "YXC" if letter in kept]), stored)
     plane = plane[..., 0] if plane.ndim == 3 and plane.shape[-1] == 1 else plane
-    if not png and plane.ndim == 3 and plane.shape[-1] != 3:
-        raise FileError(f"{name} cannot hold {plane.shape[-1]} channels; write a .png or .tif file instead.")
     with open(path, "wb") as file:
         file.write(_encode(plane, image, png=png))
 

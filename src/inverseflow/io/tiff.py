@@ -31,6 +31,7 @@ _TILE = (256, 256)
 _LOSSLESS = {5: "lzw", 8: "adobe_deflate", 32773: "packbits", 32946: "adobe_deflate", 34925: "lzma", 50000: "zstd"}
 _CLASSIC = 2**32 - 2**27  # bytes of pixels in a file whose offsets have 32 bits; the rest is for what describes them
 _RESOLUTION_UNITS = range(1, 6)
+_COLOR_MAP = 320
 _RATIONAL = 2**32 - 1
 _LISTED = 4  # images of a file that a warning names
 _KINDS = {"ome": "ome-tiff", "imagej": "imagej"}
@@ -122,10 +123,15 @@ def _describe(tif: tifffile.TiffFile, series: Any, kind: str) -> tuple[dict[str,
     return {"pixel_size": size, "units": dict.fromkeys(size, "µm")}, metadata
 
 
-def write(path: Path, image: Image, dtype: Any, name: str) -> None:
-    """`name` is the final name: .ome.tif asks for OME-TIFF, .tif for the source's dialect."""
+def check(image: Image, dtype: Any, name: str) -> None:
     if not set("YX") <= set(image.axes):
         raise FileError(f"{name} cannot hold axes {image.axes}: a TIFF image has Y and X; write a .npy file instead.")
+    _kind(image, name)
+    target_dtype(image, dtype)
+
+
+def write(path: Path, image: Image, dtype: Any, name: str) -> None:
+    """`name` is the final name: .ome.tif asks for OME-TIFF, .tif for the source's dialect."""
     kind = _kind(image, name)
     stored = _fit(target_dtype(image, dtype), kind)
     order = imagej.order(image, stored) if kind == "imagej" else _order(image)
@@ -142,8 +148,8 @@ def write(path: Path, image: Image, dtype: Any, name: str) -> None:
     options["photometric"] = "miniswhite" if image.metadata.get("miniswhite") else "minisblack"
     if samples:
         options |= {"planarconfig": "contig"} | ({"photometric": "rgb"} if shape[-1] in (3, 4) else {})
-    if image.metadata.get("colormap") is not None and stored == np.uint8 and not samples and kind == image.kind:
-        options |= {"colormap": image.metadata["colormap"], "photometric": "palette"}
+    if image.metadata.get("colormap") is not None and not samples and kind == image.kind:
+        options |= _palette(image.metadata["colormap"], stored, kind)
     letters = order.replace("S", "Q")
     letters = letters[:-1] + "S" if samples else letters
     xml = image.metadata.get("ome_xml") if kind == "ome-tiff" else None
@@ -232,6 +238,16 @@ def _tags(image: Image, kind: str) -> dict[str, Any]:
     elif image.metadata.get("resolution"):
         tags |= {"resolution": image.metadata["resolution"], "resolutionunit": image.metadata["resolution_unit"]}
     return tags
+
+
+def _palette(table: Any, dtype: np.dtype[Any], kind: str) -> dict[str, Any]:
+    """A lookup table: what the values of 8 bits stand for, or how ImageJ shows the others."""
+    if table.shape != (3, 256):
+        return {}
+    if dtype == np.uint8:
+        return {"colormap": table, "photometric": "palette"}
+    tag = (_COLOR_MAP, 3, table.size, tuple(table.ravel().tolist()), True)
+    return {"extratags": [tag]} if kind == "imagej" else {}
 
 
 def _plain(image: Image, letters: str, order: str) -> dict[str, Any]:

@@ -192,8 +192,11 @@ class Pages(LazyArray):
 
     def _check(self) -> None:
         """Every plane is there, and every segment ends before its file does."""
-        if any(page is None for page in self._pages):
-            raise FileError(f"{self.path} is one file of a set whose other files are missing; put them beside it.")
+        if lost := sum(page is None for page in self._pages):
+            raise FileError(
+                f"{self.path} lacks {lost} of the {len(self._pages)} planes that it names; put the other files of its "
+                "set beside it, or if the recording was stopped, save the planes that are there as a file of their own."
+            )
         counts, extent = self._grid
         segment = math.prod(extent) * self._key.shaped[-1] * self.dtype.itemsize
         sizes: dict[str, int] = {}

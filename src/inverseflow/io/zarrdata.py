@@ -29,7 +29,7 @@ class Chunks(LazyArray):
 
     def __init__(self, path: Path, array: Any) -> None:
         self._path, self._array = path, array
-        self.shape, self.dtype = tuple(map(int, array.shape)), np.dtype(array.dtype)
+        self.shape, self.dtype = tuple(map(int, array.shape)), np.dtype(array.dtype).newbyteorder("=")
         self.chunks, self.shards = tuple(array.chunks), array.shards and tuple(array.shards)
         check_contents(path, self.shape, self.dtype)
         size = math.prod(self.chunks) * self.dtype.itemsize
@@ -54,7 +54,7 @@ class Chunks(LazyArray):
             if index not in self._seen:
                 self._look_at(index)
         try:
-            return np.asarray(self._array[tuple(slice(a, b) for a, b in zip(start, stop, strict=True))])
+            return np.asarray(self._array[tuple(map(slice, start, stop))], self.dtype)
         except Exception as error:  # each codec has its own
             if isinstance(error, MemoryError):
                 raise
