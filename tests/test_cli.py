@@ -222,6 +222,16 @@ def test_wrong_usage_is_code_2(here: Path) -> None:
         assert inverseflow("denoise", "a.png", *arguments).exit_code == 2
 
 
+@pytest.mark.parametrize("output", ["a.png", "a.jpg", "a.czi"])
+def test_a_format_that_cannot_hold_the_result_is_refused_before_the_training(here: Path, output: str) -> None:
+    tifffile.imwrite("movie.tif", noisy(5, 64, 64))
+    result = inverseflow("denoise", "movie.tif", "--axes", "TYX", *NOISE, "-o", output)  # minutes, if it trained
+    assert result.exit_code == 1
+    assert "cannot" in result.output
+    assert "Learning" not in result.output
+    assert listing(here) == {"movie.tif"}
+
+
 def test_the_noise_is_found_when_it_is_not_told(here: Path) -> None:
     tifffile.imwrite("a.tif", noisy(256, 256))
     found = inverseflow("noise", "a.tif", "-o", "noise.yaml", "--plot", "noise.png", "--json")

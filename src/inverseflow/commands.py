@@ -24,7 +24,7 @@ from .engine import choose_device, distribute
 from .errors import FileError, InputError, UsageError
 from .finding import look_for_gaps, noise_of
 from .generator import Generator
-from .io import Image, expand_paths, read, suffix_of
+from .io import Image, expand_paths, read, refuse_unwritable, suffix_of
 from .noise import Noise
 from .noise.words import in_words
 from .options import Options
@@ -97,6 +97,8 @@ def denoise_files(options: Options) -> int:
     inputs = [*paths, *([options.model] if options.model else [])]
     refuse_existing(to_write, force=options.force, inputs=inputs)
     images = [open_image(path, options) for path in paths]
+    for image, target in zip(images, targets, strict=True):
+        refuse_unwritable(target, image, options.dtype)
     look_for_gaps(options, paths, images)
     model = Denoiser.load(options.model, device=options.device) if options.model else None
     if model is not None and options.noise:
