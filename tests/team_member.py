@@ -79,6 +79,27 @@ def train(out: Path, first: int | None, folder: Path | None = None) -> None:
     torch.save(found, out / f"{team.size}_{team.rank}.pt")
 
 
+def fail(out: Path, how: str) -> None:
+    """At step 17 the second process ends, or its loss is not finite; each writes down what it is told."""
+    team, steps = current_team(), 0
+
+    def loss(model: nn.Module, batch: Batch, moment: Moment) -> Tensor:
+        nonlocal steps
+        steps += 1
+        if team.rank == 1 and steps == 17:
+            if how == "gone":
+                os._exit(1)
+            return exact_loss(model, batch, moment) * torch.nan
+        return exact_loss(model, batch, moment)
+
+    settings = ivf.Settings(steps=50, batch_size=BATCH, checkpoint_steps=5, log_every=10)
+    try:
+        ivf.fit(network(), loss, data(), settings, device="cpu", folder=out / "run", progress=False)
+    except ivf.InverseflowError as error:
+        said = [type(error).__name__, str(error), *getattr(error, "__notes__", [])]
+        (out / f"told_{team.rank}").write_text("\n".join(said))
+
+
 def in_memory(parameter: Any) -> int:
     """How many of a weight's values this process has between two passes."""
     return int((parameter.to_local() if hasattr(parameter, "to_local") else parameter).numel())
@@ -95,6 +116,8 @@ if __name__ == "__main__":
     distribute(device="cpu", strategy=os.environ.get("STRATEGY", "ddp"))
     if task == "gradient":
         gradient(Path(place), int(more[0]))
+    elif task == "fail":
+        fail(Path(place), more[0])
     elif task == "killed":
         train(Path(place), int(more[0]), Path(place) / "run")
     else:

@@ -146,6 +146,20 @@ def test_killed_workers_are_replaced(place: Path, undisturbed: str) -> None:
     assert digest(place / "killed.ome.zarr") == undisturbed
 
 
+def test_workers_leave_ctrl_c_to_the_run(place: Path, undisturbed: str) -> None:
+    """A terminal sends it to all of them; theirs would be a page of tracebacks each."""
+    process = start(place, "stopped.ome.zarr", 2)
+    wait_for(process, place, "stopped.ome.zarr", 3)
+    busy = workers_with_torch(process)
+    os.killpg(process.pid, signal.SIGINT)
+    said, wrong = process.communicate(timeout=LIMIT)
+    assert "the same command goes on with the rest" in said
+    assert "Process Dask Worker" not in wrong
+    assert psutil.wait_procs(busy, timeout=LIMIT)[1] == []
+    run(place, "stopped.ome.zarr", 0)
+    assert digest(place / "stopped.ome.zarr") == undisturbed
+
+
 def test_a_killed_run_goes_on_with_the_blocks_that_are_missing(place: Path, undisturbed: str) -> None:
     process = start(place, "again.ome.zarr", 0, 0.05)
     wait_for(process, place, "again.ome.zarr", 10)

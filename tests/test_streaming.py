@@ -120,7 +120,7 @@ def test_learning_from_files(tmp_path) -> None:
 
 
 TRAINING = """
-import multiprocessing, sys, time
+import multiprocessing, os, signal, sys, time
 import torch
 import inverseflow as ivf
 from inverseflow.interrupt import Stopped, exit_code
@@ -128,7 +128,9 @@ from inverseflow.patches import allowed_operations
 from inverseflow.samples import Scaling
 
 def loss(model, batch, moment):
-    if moment.progress == 0.5:
+    if len(sys.argv) > 3 and moment.progress == 0.5:
+        os.kill(multiprocessing.active_children()[0].pid, signal.SIGKILL)
+    elif moment.progress == 0.5:
         print(*(process.pid for process in multiprocessing.active_children()), flush=True)
         for _ in range(30):
             time.sleep(0.1)  # the word of a reader that dies would come in here
@@ -137,11 +139,13 @@ def loss(model, batch, moment):
 if __name__ == "__main__":
     files = ivf.Files((sys.argv[1],), ("TYX",), "YX", workers=2)
     data = files.patches(Scaling(torch.zeros(1), torch.ones(1)), 16, allowed_operations(ivf.Gaussian(1.0), 2))
-    settings = ivf.Settings(steps=20, batch_size=8)
+    settings = ivf.Settings(steps=20 if len(sys.argv) < 4 else 100, batch_size=8, checkpoint_steps=5)
     try:
         ivf.fit(torch.nn.Linear(4, 4), loss, data, settings, folder=sys.argv[2], device="cpu", progress=False)
     except Stopped as stop:
         sys.exit(exit_code(stop))
+    except ivf.InverseflowError as error:
+        sys.exit(" ".join([f"{type(error).__name__}:", str(error), *error.__notes__]))
 """
 
 
@@ -181,6 +185,29 @@ def test_a_signal_to_all_processes_waits_for_the_step_and_its_checkpoint(tmp_pat
         assert p.returncode == 128 + number, said
         assert read_tensors(tmp_path / "run" / CHECKPOINT, "checkpoint")[1]["step"] == 11
         assert not said
+
+
+def test_a_reader_that_is_killed_is_a_sentence(tmp_path) -> None:
+    """As the system does it when the memory is used up."""
+    (tmp_path / "training.py").write_text(TRAINING)
+    numbered(tmp_path, "tif")
+    command = [sys.executable, str(tmp_path / "training.py"), str(tmp_path / "in.tif"), str(tmp_path / "run"), "kill"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, check=False)
+    assert done.returncode == 1
+    first, _, last = done.stderr.strip().rpartition("\n")
+    assert "Traceback" not in first
+    assert last.startswith("DeviceError: A process that reads the files died during step 5")
+    assert "The checkpoint of step 50 is in " in last
+
+
+def test_what_a_reader_finds_damaged_is_one_sentence(tmp_path) -> None:
+    files = numbered(tmp_path, "ome.zarr")
+    for chunk in (tmp_path / "in.ome.zarr" / "0" / "c").rglob("*"):
+        if chunk.is_file():
+            chunk.write_bytes(b"damaged")
+    data = crops(ivf.Files(files.paths, files.axes, "YX", workers=1))
+    with pytest.raises(ivf.FileError, match=r"^\S+in.ome.zarr has a chunk that cannot be unpacked; [^\n]*$"):
+        next(data.ahead(8, torch.Generator().manual_seed(0)))
 
 
 def test_the_command_reads_large_files_as_it_trains(tmp_path, monkeypatch) -> None:

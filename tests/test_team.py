@@ -111,23 +111,45 @@ def test_the_command_trains_with_two_processes(tmp_path, strategy: str) -> None:
     assert np.square(result - clean).mean() < 0.6 * np.square(noisy - clean).mean()
 
 
-def test_processes_of_srun_are_a_team_and_that_of_a_batch_script_is_not(tmp_path) -> None:
-    """What SLURM tells the processes of `srun -n 2` on one machine, and the port a free one."""
+def srun(*arguments: Any, strategy: str = "ddp", alone: bool = False) -> list[int]:
+    """What SLURM tells the processes of `srun -n 2` on one machine, and a free port; their exit codes. With `alone`,
+    first of a batch script's own process.
+    """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     job = {"SLURM_JOB_ID": "7", "SLURM_NTASKS": "2", "SLURM_NNODES": "1", "SLURM_NODEID": "0", "SLURM_PROCID": "0"}
-    job |= {"SLURM_NODELIST": "localhost", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    job |= {"SLURM_NODELIST": "localhost", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "STRATEGY": strategy}
     step = {"SLURM_STEP_NUM_TASKS": "2", "SLURM_STEP_TASKS_PER_NODE": "2", "SLURM_STEP_NUM_NODES": "1"}
     ranks = [step | {"SLURM_PROCID": str(rank), "SLURM_LOCALID": str(rank)} for rank in (0, 1)]
-    started = [
-        subprocess.Popen([sys.executable, MEMBER, tmp_path, "gradient", "1"], env=os.environ | job | mine)
-        for mine in ({}, *ranks)
-    ]
-    assert [process.wait(300) for process in started] == [0, 0, 0]
+    command = [sys.executable, MEMBER, *map(str, arguments)]
+    started = [subprocess.Popen(command, env=os.environ | job | mine) for mine in ([{}] if alone else []) + ranks]
+    return [process.wait(300) for process in started]
+
+
+def test_processes_of_srun_are_a_team_and_that_of_a_batch_script_is_not(tmp_path) -> None:
+    assert srun(tmp_path, "gradient", "1", alone=True) == [0, 0, 0]
     alone, *both = (load(tmp_path / f"gradient_{name}.pt") for name in ("1_0", "2_0", "2_1"))
     assert torch.equal(torch.cat([one["x"] for one in both]), alone["x"])
     assert all(differ(one["gradient"], alone["gradient"]) < 1e-6 for one in both)
+
+
+def test_one_process_that_ends_is_a_sentence_for_the_others(tmp_path) -> None:
+    assert srun(tmp_path, "fail", "gone") == [0, 1]
+    kind, said, kept = (tmp_path / "told_0").read_text().split("\n")
+    assert kind == "DeviceError"
+    assert said.startswith("The processes of this training lost each other during step 17 of training (")
+    assert kept.startswith("The checkpoint of step 15 is in ")
+
+
+def test_a_loss_that_is_not_finite_in_one_process_ends_all(tmp_path) -> None:
+    assert srun(tmp_path, "fail", "nan", strategy="fsdp") == [0, 0]
+    for rank in (0, 1):
+        assert (
+            (tmp_path / f"told_{rank}")
+            .read_text()
+            .startswith("TrainingDiverged\nThe loss is not finite at step 17 of training; ")
+        )
 
 
 def test_srun_with_more_processes_on_one_machine_than_on_another(monkeypatch) -> None:
@@ -150,3 +172,36 @@ def test_a_torch_without_sharding_is_a_sentence(monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "torch.distributed.fsdp", ModuleType("older"))
     with pytest.raises(ivf.InputError, match="fsdp needs torch"):
         share_out(torch.nn.Linear(2, 2), {})
+
+
+class Odd(torch.nn.Module):
+    """Blocks in a list of lists, and in a dictionary."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        nn = torch.nn
+        self.pairs = nn.ModuleList(nn.ModuleList([nn.Linear(2, 2), nn.Sequential(nn.Linear(2, 3))]) for _ in range(2))
+        self.heads = nn.ModuleDict({"a": nn.Linear(2, 2), "b": nn.Linear(2, 4)})
+
+
+def test_blocks_are_what_lists_and_dictionaries_hold(monkeypatch) -> None:
+    """torch refuses the lists and dictionaries themselves, which no pass goes through."""
+    shared: list[torch.nn.Module] = []
+    monkeypatch.setattr("torch.distributed.fsdp.fully_shard", lambda module, **_: shared.append(module))
+    net = Odd()
+    share_out(net, {"data_parallel": None})
+    blocks = [*net.pairs[0], *net.pairs[1], *net.heads.values()]  # type: ignore[misc]
+    assert set(shared[:-1]) == set(blocks)
+    assert len(shared) == 7
+    assert shared[-1] is net
+
+
+def test_weights_that_cannot_be_shared_out_are_named() -> None:
+    net = Odd()
+    net.heads["b"].size = torch.nn.Parameter(torch.tensor(1.0))
+    with pytest.raises(ivf.InputError, match=r"cannot share out heads\.b\.size, a single number; give it the shape"):
+        share_out(net, {})
+    net = Odd()
+    net.heads["b"].bias = net.pairs[0][0].bias  # type: ignore[index, union-attr]
+    with pytest.raises(ivf.InputError, match=r"heads\.b\.bias, which is pairs\.0\.0\.bias too; use ddp"):
+        share_out(net, {})

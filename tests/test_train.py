@@ -112,6 +112,35 @@ def test_seconds_are_a_budget() -> None:
     assert fit(Line(), line_loss, DATA, Settings(steps=5, seconds=100), progress=False).steps == 5
 
 
+class Partly(Line):
+    """Of its weights one is frozen, and nothing depends on another."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fixed = nn.Parameter(torch.full((1,), 0.5), requires_grad=False)
+        self.unused = nn.Parameter(torch.ones(2, 2))
+
+    def forward(self, x: Tensor, t: Tensor) -> Tensor:
+        return super().forward(x, t) + self.fixed
+
+
+def test_frozen_and_unused_weights_do_not_stop_a_run_from_going_on(tmp_path: Path) -> None:
+    settings = Settings(steps=30, checkpoint_steps=10)
+    whole = fit(Partly(), line_loss, DATA, settings, progress=False)
+
+    def stops(model: nn.Module, batch: Batch, moment: Moment) -> Tensor:
+        if moment.progress > 0.5:
+            raise KeyboardInterrupt
+        return line_loss(model, batch, moment)
+
+    with pytest.raises(KeyboardInterrupt):
+        fit(Partly(), stops, DATA, settings, folder=tmp_path, progress=False)
+    resumed = fit(Partly(), line_loss, DATA, settings, folder=tmp_path, resume=True, progress=False)
+    assert resumed.steps == 30
+    assert float(resumed.model.w) == float(whole.model.w)
+    assert float(resumed.model.fixed) == 0.5
+
+
 def test_schedules() -> None:
     cosine, step = Settings(lr=1.0, warmup=0.1), Settings(lr=1.0, schedule="step", warmup=0.0)
     assert cosine.rate(0.05) < cosine.rate(0.1)

@@ -65,7 +65,9 @@ def flatten_optimizer(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
 
 
 def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
-    """Take over a state that fits: for every parameter the same names, each a number or of the parameter's shape."""
+    """Take over a state that fits: for every parameter the same names, each a number or of the parameter's shape. Of a
+    parameter that is frozen, or that nothing depends on, there is none.
+    """
     weights = [values for group in optimizer.param_groups for values in group["params"]]
     state: dict[int, dict[str, Tensor]] = {}
     for key, value in tensors.items():
@@ -73,7 +75,7 @@ def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: dict[str, Tenso
         if value.ndim and value.shape != weights[int(i)].shape:
             raise ValueError(f"the state {key} of the optimiser has the shape {tuple(value.shape)}")
         state.setdefault(int(i), {})[name] = part_of(value, weights[int(i)])
-    if {frozenset(values) for values in state.values()} - {frozenset(ADAM)} or set(state) != set(range(len(weights))):
+    if {frozenset(values) for values in state.values()} - {frozenset(ADAM)} or set(state) - set(range(len(weights))):
         raise ValueError("the state of the optimiser is not complete")
     optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
 

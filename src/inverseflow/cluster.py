@@ -33,6 +33,7 @@ def workers(count: int, scheduler: str | None, say: Callable[[str], None]) -> It
     settings = {
         "distributed.scheduler.allowed-failures": DEATHS,
         "distributed.nanny.pre-spawn-environ": environment,
+        "distributed.worker.preload": [*dask.config.get("distributed.worker.preload"), "inverseflow.interrupt"],
     }
     with dask.config.set(settings):
         if scheduler:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -46,6 +47,21 @@ def held_back() -> Iterator[Callable[[], int]]:
 
     with _handled(note) as before:
         yield lambda: asked[0]
+
+
+def apart(_: object) -> None:
+    """A process that works for another one is out of reach of what a terminal, `timeout` or a cluster sends to all at
+    once: who gave it work decides what becomes of that. SIGTERM keeps its meaning, by which it is ended.
+    """
+    if hasattr(os, "setpgid"):
+        os.setpgid(0, 0)
+    for name in ("SIGINT", "SIGHUP"):
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), signal.SIG_IGN)
+
+
+dask_setup = apart
+"""What Dask calls in a worker that it has told to load this module."""
 
 
 @contextmanager

@@ -15,6 +15,8 @@ from torch import Tensor, nn
 
 from .errors import InputError
 
+LISTS = (nn.ModuleList, nn.ModuleDict)
+
 
 def share_out(model: nn.Module, mesh: Any) -> nn.Module:
     """Each process of the mesh keeps its part of every weight. The blocks of the network are what it has lists of."""
@@ -24,12 +26,27 @@ def share_out(model: nn.Module, mesh: Any) -> nn.Module:
         raise InputError(
             f"The strategy fsdp needs torch 2.6 or newer, and this is {torch.__version__}; use ddp."
         ) from None
+    _refuse_what_has_no_parts(model)
     model.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload] # a part of a weight is some rows
-    lists = [module for module in model.modules() if isinstance(module, nn.ModuleList)]
-    blocks = [block for one in lists for block in one if not isinstance(block, nn.ModuleList)]
+    lists = [module for module in model.modules() if isinstance(module, LISTS)]
+    blocks = [block for one in lists for block in one.children() if not isinstance(block, LISTS)]
     for module in [*dict.fromkeys(reversed(blocks)), model]:  # what is inside first
         fully_shard(module, mesh=mesh["data_parallel"], reshard_after_forward=True)
     return model
+
+
+def _refuse_what_has_no_parts(model: nn.Module) -> None:
+    """Said by the weight's name; torch would say it of a tensor, some versions in the middle of the first step."""
+    owners: dict[nn.Parameter, str] = {}
+    for place, module in model.named_modules():
+        for name, weight in module.named_parameters(place, recurse=False):
+            if not weight.ndim:
+                raise InputError(
+                    f"The strategy fsdp cannot share out {name}, a single number; give it the shape (1,), or use ddp."
+                )
+            if weight in owners:
+                raise InputError(f"The strategy fsdp cannot share out {name}, which is {owners[weight]} too; use ddp.")
+            owners[weight] = name
 
 
 def shared_like(model: nn.Module, pattern: nn.Module) -> nn.Module:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from .checkpoint import flatten_optimizer, packed, prefixed, read_tensors, restore_optimizer, under, write_tensors
 from .errors import ModelFileError
@@ -113,8 +113,13 @@ class State:
             "generator.host": self.host.get_state(),
             **{f"generator.noise.{rank}": state for rank, state in enumerate(noises)},
         }
-        if not self.team.leads:
-            return
+        if self.team.leads:
+            self._write(tensors)
+        self.team.wait()  # Lightning kills the leader when another ends before it, also one that is writing
+        self.saved_step = self.step
+
+    def _write(self, tensors: dict[str, Tensor]) -> None:
+        assert self.folder
         header = {
             "kind": "checkpoint",
             "format": FORMATS["checkpoint"],
@@ -124,7 +129,6 @@ class State:
         }
         header |= {"looks": self.looks, "hurried": self.hurried}
         write_tensors(self.folder / CHECKPOINT, tensors, header)
-        self.saved_step = self.step
 
     def open(self, resume: bool) -> None:
         """Make the folder; go on from its checkpoint if asked to, and never write over one."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import os
-import signal
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -19,7 +18,9 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
+from .errors import InverseflowError
 from .imaging import Samples, select_channels
+from .interrupt import apart
 from .io import read
 from .methods import Batch
 from .patches import WHOLE, Operation, fitting
@@ -82,33 +83,24 @@ class DiskPatches:
         """The batches that `draw` would give, read ahead by other processes."""
         workers = self.files.workers if self.files.workers is not None else min(8, max(1, (os.cpu_count() or 2) - 1))
         loader = DataLoader(
-            Reader(self, size, part),
+            ReaderApart(self, size, part),
             batch_size=None,
             sampler=Seeds(generator.get_state()),
             num_workers=workers,
             prefetch_factor=AHEAD if workers else None,
             multiprocessing_context="spawn" if workers else None,  # a forked process cannot use zarr's threads
-            worker_init_fn=_apart,
+            worker_init_fn=apart,
             pin_memory=torch.device(self.device).type == "cuda",
         )
         for read_ahead in loader:
             _seed(generator)  # counts the batches that are used, so that a resumed training goes on with the next one
+            if isinstance(read_ahead, InverseflowError):
+                raise read_ahead
             yield self._placed(read_ahead)
 
     def _placed(self, batch: Any) -> Batch:
         x, origin = batch
         return Batch(self.scaling.onto(x, self.device), origin.to(self.device, non_blocking=True))
-
-
-def _apart(_: int) -> None:
-    """A reader is out of reach of what a terminal, `timeout` or a cluster sends to all at once: the training goes on
-    until its checkpoint is written. SIGTERM keeps its meaning, with which torch ends a reader that is stuck.
-    """
-    if hasattr(os, "setpgid"):
-        os.setpgid(0, 0)
-    for name in ("SIGINT", "SIGHUP"):
-        if hasattr(signal, name):
-            signal.signal(getattr(signal, name), signal.SIG_IGN)
 
 
 def _seed(generator: torch.Generator) -> int:
@@ -179,3 +171,13 @@ class Reader(Dataset[tuple[Tensor, Tensor]]):
         permutation, flips = operation
         crop = block[(slice(None), *inner)].permute(0, *(1 + axis for axis in permutation))
         return crop.flip([1 + axis for axis, flipped in enumerate(flips) if flipped])
+
+
+class ReaderApart(Reader):
+    """In a process of its own, where torch would put a traceback into the sentence of an error that is raised."""
+
+    def __getitem__(self, seed: int) -> Any:
+        try:
+            return super().__getitem__(seed)
+        except InverseflowError as error:
+            return error

@@ -48,6 +48,10 @@ class Team:
         dist.all_gather(found, x.to(device))
         return [one.to(x.device) for one in found]
 
+    def first(self, step: Tensor, device: torch.device) -> int:
+        """The earliest step that any of the processes has noted; -1 if none has."""
+        return min((noted for noted in map(int, self.gather(step, device)) if noted >= 0), default=-1)
+
     def wait(self) -> None:
         """Until all are here."""
         if self.size > 1:

@@ -113,7 +113,7 @@ def fit(
             over = run.progress >= 1
             due = over or run.is_save_due()
             if over or due or run.step % settings.log_every == 0:
-                good.look(int(bad_step), log.rows)
+                good.look(team.first(bad_step, fabric.device), log.rows)
             if over or run.step % settings.log_every == 0:
                 speed, mean = log.add(run.step, run.elapsed, float(total), rate)
                 bar.update(run.step, run.elapsed, mean, speed)
