@@ -162,6 +162,40 @@ def test_composition_laws(generator: torch.Generator) -> None:
     assert three == Poisson(0.01).then(Gaussian(0.1).then(Clip(0.0, 1.0)))
 
 
+def test_a_later_stage_that_moves_values_into_its_domain_moves_the_moments() -> None:
+    """Of z in N(0, 10^2) the later stage counts max(z, 0): mean 10 / sqrt(2 pi), variance 50 - 50 / pi + mean."""
+    noise, dark = Gaussian(10.0).then(Poisson(1.0)), torch.zeros(2000, 1, dtype=torch.float64)
+    mean = 10 / math.sqrt(2 * math.pi)
+    assert float(noise.mean(dark).mean()) == pytest.approx(mean, rel=0.01)
+    spread = math.sqrt(50 - 50 / math.pi + mean)
+    assert float(noise.std(dark).square().mean().sqrt()) == pytest.approx(spread, rel=0.01)
+
+
+def test_jacobi_without_a_drift_keeps_its_mean(generator: torch.Generator) -> None:
+    noise, x0 = Jacobi(time=0.3, a=0.0, b=0.0, steps=300), torch.tensor([[0.2, 0.9]], dtype=torch.float64)
+    spread = (x0 * (1 - x0) * (1 - math.exp(-0.3))).sqrt()
+    torch.testing.assert_close(noise.mean(x0), x0)
+    torch.testing.assert_close(noise.std(x0), spread)
+    torch.testing.assert_close(Jacobi(time=0.3, a=[0.0, 0.0], b=[0.0, 0.0]).std(x0), spread)
+    drawn = noise.draw(x0.expand(20_000, 2), generator)
+    torch.testing.assert_close(drawn.std(0), spread[0], rtol=0.03, atol=0)
+
+
+def test_values_per_channel_are_as_many_as_the_channels() -> None:
+    noise = Poisson(2.0).then(Gaussian([1.0, 2.0, 3.0]))
+    words = "Gaussian.sigma has 3 values, one per channel, but the data has 2 channels"
+    with pytest.raises(NoiseError, match=words):
+        noise.sample(torch.ones(4, 2, 8, 8))
+    with pytest.raises(NoiseError, match=words):
+        Scaled(noise, torch.zeros(2), torch.ones(2))
+    assert noise.sample(torch.ones(4, 3)).shape == (4, 3)
+
+
+def test_one_row_of_values_is_that_of_every_sample() -> None:
+    noise = Gaussian(torch.tensor([[1.0, 2.0]]))
+    assert noise.select(torch.tensor([5, 7])).std(torch.zeros(2, 2)).tolist() == [[1.0, 2.0], [1.0, 2.0]]
+
+
 def test_camera_clips_and_rounds(generator: torch.Generator) -> None:
     camera = PoissonGaussian(2.0, 3.0).then(Clip(0, 255)).then(Quantise(1))
     x1 = camera.sample(torch.full((1000, 1), 250.0), generator=generator)
@@ -335,6 +369,9 @@ def test_text_is_read() -> None:
         (lambda: Quantise(0.0), "greater than 0"),
         (lambda: Clip(1.0, 0.0), "lower < upper"),
         (lambda: Jacobi(time=0.0), "time > 0"),
+        (lambda: parse("jacobi:s=0"), "s must be greater than 0"),
+        (lambda: parse("gaussian:sigma=1,sigma=30"), "says sigma twice"),
+        (lambda: parse("gaussian:sigma=[1,2]"), "one number per channel in a YAML file"),
         (lambda: CorrelatedGaussian(1.0, torch.zeros(3, 3)), "non-zero"),
         (lambda: CorrelatedGaussian.cosine(1.0, 0.0), "width a > 0"),
         (lambda: parse("cosine:sigma=1,a=2,omega=inf"), "finite omega"),

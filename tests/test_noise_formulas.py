@@ -242,6 +242,14 @@ def test_stages_come_from_files_and_words_in_order(tmp_path: Path) -> None:
     assert read_noise(tmp_path / "third.yml") == Clip(0.0, 9.0)
 
 
+def test_numbers_without_a_point_are_numbers(tmp_path: Path) -> None:
+    """YAML reads 1e-4 as text."""
+    (tmp_path / "camera.yaml").write_text("noise:\n  kind: PoissonGaussian\n  gain: 1e-4\n  sigma: [2E-3, 3.e-3]\n")
+    assert read_noise(tmp_path / "camera.yaml") == PoissonGaussian(1e-4, [2e-3, 3e-3])
+    (tmp_path / "text.yaml").write_text("noise: gaussian:sigma=1e2\n")
+    assert read_noise(tmp_path / "text.yaml") == Gaussian(100.0)
+
+
 def test_a_composition_is_read_back_and_needs_stages() -> None:
     noise = Gamma(4.0).then(Poisson(0.5))
     assert from_dict(noise.to_dict()) == noise

@@ -39,6 +39,7 @@ def noise_of(options: Options, images: Sequence[Image]) -> Noise:
     """What --noise says, checked against the images; without it, what they show."""
     if options.noise:
         noise = one_after_the_other(options.noise)
+        noise.check_channels(channels_of(images))
         warn_if_too_little(noise, options, images)
         return noise
     try:
@@ -57,8 +58,7 @@ def warn_if_too_little(noise: Noise, options: Options, images: Sequence[Image]) 
         return
     try:
         found = estimate_noise(list(images), repeats=options.repeats, dims=2)  # the sd is the same in volumes
-        levels, sd = (torch.as_tensor(np.asarray(part)).reshape(-1, 1) for part in found.std_curve)
-        share = float((noise.std(noise.project(levels)) / sd).median())
+        share = min(_shares(noise, found, channels_of(images)))
     except (InputError, RuntimeError):  # nothing to compare with, or a noise for other shapes
         return
     if share < TOO_LITTLE:
@@ -66,6 +66,20 @@ def warn_if_too_little(noise: Noise, options: Options, images: Sequence[Image]) 
             f"Warning: this is {100 * (1 - share):.0f} % less noise than the images show ({found}); too little leaves "
             "noise in the result, too much costs little."
         )
+
+
+def _shares(noise: Noise, found: NoiseEstimate, channels: int) -> list[float]:
+    """What the noise says over what was found, for each channel that shows noise."""
+    curves = zip(found.channels, *(np.atleast_2d(part) for part in found.std_curve), strict=True)
+    return [
+        float((noise.std(noise.project(at))[:, channel] / torch.from_numpy(sd)).median())
+        for channel, levels, sd in curves
+        for at in [torch.from_numpy(levels)[:, None].repeat(1, channels)]
+    ]
+
+
+def channels_of(images: Sequence[Image]) -> int:
+    return images[0].shape[images[0].axes.index("C")] if "C" in images[0].axes else 1
 
 
 def find_noise(options: Options, family: str, plot: Path | None, dark: Path | None, flat: Path | None) -> int:

@@ -10,13 +10,14 @@ from typing import Any
 
 from ..errors import NoiseError
 from .additive import CorrelatedGaussian, Gaussian
-from .base import POSITIVE, REAL, UNIT, Composition, Domain, Noise, Scaled
+from .base import POSITIVE, REAL, UNIT, Composition, Domain, Noise
 from .correlated import CorrelatedSignal
 from .counting import Poisson, PoissonGaussian, SignalDependent
 from .diffusion import SDE, Jacobi
 from .function import FunctionNoise, Simulator, Unsaved
 from .molecules import Molecules
 from .multiplicative import Gamma, Rayleigh
+from .scaled import Scaled
 from .stages import Clip, Quantise
 
 __all__ = [
@@ -100,11 +101,14 @@ def from_dict(description: dict[str, Any]) -> Noise:
 def _numbers(arguments: str, text: str) -> dict[str, float]:
     values: dict[str, float] = {}
     for pair in filter(None, (a.strip() for a in arguments.split(","))):
-        key, _, value = pair.partition("=")
+        key, value = (part.strip() for part in pair.partition("=")[::2])
+        if key in values:
+            raise NoiseError(f"The noise {text!r} says {key} twice; say it once.")
         try:
-            values[key.strip()] = float(value)
+            values[key] = float(value)
         except ValueError:
-            raise NoiseError(f"Cannot read {pair!r} in the noise {text!r}; write it as name=number.") from None
+            more = ", and one number per channel in a YAML file" * ("[" in pair)
+            raise NoiseError(f"Cannot read {pair!r} in the noise {text!r}; write it as name=number{more}.") from None
     return values
 
 

@@ -11,10 +11,11 @@ or (B, C) with one per sample.
 from __future__ import annotations
 
 import copy
+import itertools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
@@ -38,6 +39,11 @@ class Domain:
     @property
     def is_real_line(self) -> bool:
         return not any(isinstance(b, Tensor) or math.isfinite(b) for b in (self.lower, self.upper))
+
+    def contains(self, other: Domain) -> bool:
+        """Does it hold all of the other's values? Not for certain where they differ by channel or sample."""
+        ends = self.lower, other.lower, other.upper, self.upper
+        return not any(isinstance(end, Tensor) for end in ends) and bool(ends[0] <= ends[1] and ends[2] <= ends[3])
 
     def clamp(self, x: Tensor) -> Tensor:
         """x moved into the domain."""
@@ -67,6 +73,8 @@ class Noise(ABC):
     """Those of `parameters` that may be negative."""
     centred: ClassVar[bool] = False
     """E[x1 | x0] = x0."""
+    stays: ClassVar[bool] = False
+    """x1 lies in the domain, as x0 does."""
     affine_variance: ClassVar[bool] = False
     """Var[x1 | x0] is a + b x0, so that its expectation over x0 is its value at the mean."""
 
@@ -82,6 +90,7 @@ class Noise(ABC):
     def sample(self, x0: Array, *, generator: Generator = None) -> Array:
         """Draw x1 given clean x0 (tensor or numpy array) of shape (B, C, *S) or (B, D)."""
         clean = as_float_tensor(x0)
+        self.check_channels(clean.shape[1] if clean.ndim > 1 else 1)
         if not bool(torch.isfinite(clean).all()):
             raise InputError(
                 f"{type(self).__name__} was given data with NaN or infinite values; replace or mask them first."
@@ -128,6 +137,16 @@ class Noise(ABC):
     def then(self, other: Noise) -> Noise:
         """This noise first, `other` on its result: `Poisson(0.01).then(Gaussian(10 / 255))`."""
         return Composition((*stages(self), *stages(other)))
+
+    def check_channels(self, count: int) -> None:
+        """Parameters with one value per channel are for as many channels."""
+        for name in self.parameters:
+            value = getattr(self, name)
+            if isinstance(value, Tensor) and value.shape[-1] not in (1, count):
+                raise NoiseError(
+                    f"{type(self).__name__}.{name} has {value.shape[-1]} values, one per channel, but the data has "
+                    f"{count} channel{'s' * (count != 1)}."
+                )
 
     def select(self, index: Tensor) -> Self:
         """The noise of these samples, where a parameter was given per sample."""
@@ -180,15 +199,23 @@ class Composition(Noise):
     def domain(self) -> Domain:
         return self.noises[0].domain
 
+    @property
+    def _untouched(self) -> bool:
+        """Does every stage take the values that the one before gives as they are?"""
+        return all(
+            after.domain.is_real_line or (before.stays and after.domain.contains(before.domain))
+            for before, after in itertools.pairwise(self.noises)
+        )
+
     def mean(self, x0: Tensor) -> Tensor:
-        if all(noise.centred for noise in self.noises[1:]):
-            return self.noises[0].mean(x0)
-        return super().mean(x0)
+        """That of the first stage, exact when every later one is centred and moves nothing into its domain."""
+        first, *later = self.noises
+        return first.mean(x0) if self._untouched and all(n.centred for n in later) else super().mean(x0)
 
     def std(self, x0: Tensor) -> Tensor:
-        """Law of total variance, exact when every later stage is centred and its variance affine in the signal."""
+        """Law of total variance, exact when every later stage is so, and its variance affine in the signal."""
         first, *later = self.noises
-        if not all(noise.centred and noise.affine_variance for noise in later):
+        if not (self._untouched and all(n.centred and n.affine_variance for n in later)):
             return super().std(x0)
         mean, variance = first.mean(x0), first.std(x0).square()
         for noise in later:
@@ -198,49 +225,12 @@ class Composition(Noise):
     def invariant(self, permutation: tuple[int, ...], flips: tuple[bool, ...]) -> bool:
         return all(noise.invariant(permutation, flips) for noise in self.noises)
 
+    def check_channels(self, count: int) -> None:
+        for noise in self.noises:
+            noise.check_channels(count)
+
     def select(self, index: Tensor) -> Composition:
         return Composition(tuple(noise.select(index) for noise in self.noises))
-
-
-@dataclass(frozen=True, eq=False)
-class Scaled(Noise):
-    """A noise in data units, seen by a network that works on y = (x - shift) / scale.
-
-    Exact for every noise, because it is the same draw: y1 = (noise(y0 * scale + shift) - shift) / scale.
-    """
-
-    noise: Noise
-    shift: Tensor
-    scale: Tensor
-
-    def draw(self, x0: Tensor, generator: Generator) -> Tensor:
-        return self._in(self.noise.draw(self._out(x0), generator))
-
-    def project(self, x0: Tensor) -> Tensor:
-        return x0 if self.noise.domain.is_real_line else self._in(self.noise.project(self._out(x0)))
-
-    @property
-    def domain(self) -> Domain:
-        shift, scale = self.shift.cpu(), self.scale.cpu()
-        return Domain((self.noise.domain.lower - shift) / scale, (self.noise.domain.upper - shift) / scale)
-
-    def mean(self, x0: Tensor) -> Tensor:
-        return self._in(self.noise.mean(self._out(x0)))
-
-    def std(self, x0: Tensor) -> Tensor:
-        return self.noise.std(self._out(x0)) / broadcast(self.scale, x0)
-
-    def invariant(self, permutation: tuple[int, ...], flips: tuple[bool, ...]) -> bool:
-        return self.noise.invariant(permutation, flips)
-
-    def select(self, index: Tensor) -> Scaled:
-        return replace(self, noise=self.noise.select(index))
-
-    def _in(self, x: Tensor) -> Tensor:
-        return (x - broadcast(self.shift, x)) / broadcast(self.scale, x)
-
-    def _out(self, y: Tensor) -> Tensor:
-        return y * broadcast(self.scale, y) + broadcast(self.shift, y)
 
 
 def stages(noise: Noise) -> tuple[Noise, ...]:
@@ -272,8 +262,10 @@ def _bounds(bound: Tensor, x: Tensor, widest: Callable[..., Tensor]) -> Tensor:
 
 
 def _rows(value: Tensor, index: Tensor) -> Tensor:
-    """The rows of a per-sample parameter; it follows the index to its device, so that nothing waits."""
-    return value.to(index.device, non_blocking=True)[index]
+    """The rows of a per-sample parameter, where it has more than one; it follows the index to its device, so that
+    nothing waits.
+    """
+    return value if len(value) == 1 else value.to(index.device, non_blocking=True)[index]
 
 
 def _moved(value: Any, device: torch.device | str) -> Any:

@@ -29,6 +29,7 @@ class Poisson(Noise):
     parameters: ClassVar = ("gain", "offset")
     signed: ClassVar = ("offset",)
     centred: ClassVar = True
+    stays: ClassVar = True
     affine_variance: ClassVar = True
 
     def __post_init__(self) -> None:

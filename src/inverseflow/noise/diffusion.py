@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
+import torch
 from torch import Tensor
 
 from ..errors import NoiseError
@@ -81,6 +82,8 @@ class Jacobi(Noise):
     def __post_init__(self) -> None:
         super().__post_init__()
         _check_time(self)
+        if torch.as_tensor(self.s).min() <= 0:
+            raise NoiseError("Jacobi.s must be greater than 0.")
 
     @property
     def domain(self) -> Domain:
@@ -99,18 +102,23 @@ class Jacobi(Noise):
 
     def mean(self, x0: Tensor) -> Tensor:
         a, b, s = (broadcast(p, x0) for p in (self.a, self.b, self.s))
-        middle, rate = a / (a + b), s * (a + b) / 2
+        middle, rate = _middle(a, b), s * (a + b) / 2
         return middle + (x0 - middle) * _decay(rate, self.time, x0)
 
     def std(self, x0: Tensor) -> Tensor:
         """From the moment equations: dE[x^2]/dt = s (a + 1) E[x] - s (a + b + 1) E[x^2]."""
         a, b, s = (broadcast(p, x0) for p in (self.a, self.b, self.s))
-        middle, rate, rate2 = a / (a + b), s * (a + b) / 2, s * (a + b + 1)
+        middle, rate, rate2 = _middle(a, b), s * (a + b) / 2, s * (a + b + 1)
         slow, fast = _decay(rate, self.time, x0), _decay(rate2, self.time, x0)
         settled = s * (a + 1) * middle / rate2 * (1 - fast)
         moving = s * (a + 1) * (x0 - middle) * (slow - fast) / (rate2 - rate)
         second = x0.square() * fast + settled + moving
         return (second - self.mean(x0).square()).clamp(min=0).sqrt()
+
+
+def _middle(a: Parameter, b: Parameter) -> Parameter:
+    """Where it drifts to; without a drift, a = b = 0, the formulas are right with any number."""
+    return a / (a + b + (a + b == 0))
 
 
 def _decay(rate: Parameter, time: float, x: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ or, where numbers alone do not say it, the mapping that `Noise.to_dict` gives.
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -77,6 +78,12 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mi
         if len(found) < len(node.value):
             raise yaml.MarkedYAMLError(problem="a name stands twice", problem_mark=node.start_mark)
         return found
+
+
+# YAML reads 1e-4 as text, because it has no point; people write it for a number.
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"), list("-+0123456789")
+)
 
 
 def from_yaml(text: str) -> Any:

@@ -25,6 +25,7 @@ class Gamma(Noise):
     k: Parameter
     parameters: ClassVar = ("k",)
     centred: ClassVar = True
+    stays: ClassVar = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -50,6 +51,7 @@ class Rayleigh(Noise):
 
     scale: Parameter
     parameters: ClassVar = ("scale",)
+    stays: ClassVar = True
 
     @property
     def domain(self) -> Domain:
