@@ -13,7 +13,7 @@ from scipy import stats
 from scipy.integrate import quad
 from typer.testing import CliRunner, Result
 
-from inverseflow import InputError, NoiseEstimate, estimate_noise
+from inverseflow import Image, InputError, NoiseEstimate, estimate_noise
 from inverseflow.cli import app
 from inverseflow.estimate import clipping, families, levels
 from inverseflow.noise import (
@@ -254,6 +254,57 @@ def test_the_command_says_what_is_wrong(name: str, tmp_path: Path, monkeypatch: 
     planned = command("denoise", "image.npy", "--axes", axes, "--dry-run")
     assert (planned.exit_code, planned.output.count("\n")) == (2, 1)
     assert "--noise gaussian:sigma=10" in planned.output
+
+
+def test_too_little_is_told_of_the_channel_that_has_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    np.save("image.npy", (10 * RAMP + np.array([1.0, 1.0, 4.0])[:, None, None] * grain(3, SIDE, SIDE)))
+    Path("three.yaml").write_text("noise: {kind: Gaussian, sigma: [1.0, 1.0, 4.0]}\n")
+    Path("two.yaml").write_text("noise: {kind: Gaussian, sigma: [1.0, 1.0]}\n")
+    plan = ("denoise", "image.npy", "--axes", "CYX", "--dry-run", "--noise")
+    assert "less noise than the images show" in command(*plan, "gaussian:sigma=1").output
+    assert "less noise than the images show" not in command(*plan, "three.yaml").output
+    wrong = command(*plan, "two.yaml")
+    assert (wrong.exit_code, wrong.output.count("\n")) == (2, 1)
+    assert "sigma has 2 values, one per channel, but the data has 3 channels" in wrong.output
+
+
+def test_a_signal_below_zero_stays_in_the_domain() -> None:
+    """A background was subtracted: with an offset of 0 all that is dark would become 0, with too much noise."""
+    light = np.linspace(100, 1100, 384) * np.ones((256, 1))
+    image = 3 * np.random.default_rng(0).poisson(light / 3) - 500.0
+    found = estimate_noise(image).raw
+    dark = torch.full((1, 1, 1, 1), -350.0)
+    assert found.project(dark) == dark
+    assert float(found.std(dark)) == pytest.approx(np.sqrt(3 * 150), rel=0.05)
+    assert float(estimate_noise(image + 600 + 9 * np.random.default_rng(1).normal(size=image.shape)).raw.offset) > 0
+
+
+def test_noise_that_no_family_describes_is_told() -> None:
+    own, light = np.random.default_rng(0), np.linspace(10, 1000, 384) * np.ones((256, 1))
+    falls = 3000 - 3 * own.poisson(light / 3)
+    assert any("does not follow gaussian noise: the sd is off by" in said for said in estimate_noise(falls).warnings)
+    rises = estimate_noise(3000 - falls)
+    assert rises.family == "poisson"
+    assert not any("does not follow" in said for said in rises.warnings)
+    dark = 100 + own.normal(size=(20, SIDE, SIDE))
+    flat = 100 + 3.0 * own.poisson(300, (20, SIDE, SIDE))
+    for gain, told in ((3, False), (20, True)):
+        said = estimate_noise(100 + gain * own.poisson(light / gain), dark=dark, flat=flat).warnings
+        assert any("other noise than the calibration frames say" in sentence for sentence in said) == told
+
+
+def test_masked_arrays_and_images_are_read_as_such() -> None:
+    hidden = with_values(SOUND, (slice(0, 40), slice(0, 96)), 0.0)
+    hidden[:40] += 50 * grain(40, SIDE)
+    masked = np.ma.masked_array(hidden, np.arange(SIDE)[:, None].repeat(SIDE, 1) < 40)
+    found, expected = estimate_noise(masked), estimate_noise(SOUND[40:])
+    assert found.std_curve[1] == pytest.approx(expected.std_curve[1], rel=0.1)
+    dark = (100 + grain(9, SIDE, SIDE)).astype(np.float32)
+    assert float(estimate_noise(SOUND, dark=Image(dark, "TYX")).raw.offset) == pytest.approx(100, abs=0.1)
+    for name in ("cells.tif", Path("cells.tif")):
+        with pytest.raises(InputError, match=r"'cells.tif' is the name of a file"):
+            estimate_noise(name)
 
 
 def test_calibration_frames_on_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -200,5 +200,5 @@ def test_the_command_writes_a_noise_that_the_next_one_reads(tmp_path: Path, monk
     tifffile.imwrite("volume.ome.tif", data.astype(np.float32), ome=True, metadata={"axes": "ZYX"})
     result = CliRunner().invoke(app, ["noise", "volume.ome.tif", "-o", "found.yaml"])
     assert result.exit_code == 0, result.output
-    assert "correlated" in result.output
+    assert "CorrelatedGaussian" in result.output
     assert one_after_the_other(["found.yaml"]).kernel.ndim == 3

@@ -68,8 +68,9 @@ def calibrate(dark: Any, flat: Any) -> Calibration:
     if dark is None:
         raise InputError("Flat frames need dark frames beside them, to know the offset; pass dark=... too.")
     dark_mean, dark_variance = _moments(dark, "dark")
+    count = np.shape(dark)[0]
     if flat is None:
-        return Calibration(dark_mean, dark_variance, frames=len(dark))
+        return Calibration(dark_mean, dark_variance, frames=count)
     mean, variance = _moments(flat, "flat")
     if mean.shape != dark_mean.shape:
         raise InputError(f"The flat frames are {mean.shape}, the dark frames {dark_mean.shape}; they must match.")
@@ -77,7 +78,7 @@ def calibrate(dark: Any, flat: Any) -> Calibration:
     if not light.mean() > 0 or not (variance - dark_variance).mean() > 0:
         raise InputError("The flat frames are not brighter and noisier than the dark frames; check which are which.")
     gain = float((variance - dark_variance).mean() / light.mean())
-    return Calibration(dark_mean, dark_variance, gain, np.maximum(light / light.mean(), 1e-3), len(dark))
+    return Calibration(dark_mean, dark_variance, gain, np.maximum(light / light.mean(), 1e-3), count)
 
 
 def _moments(stack: Any, name: str) -> tuple[Array, Array]:

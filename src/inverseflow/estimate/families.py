@@ -3,7 +3,7 @@
     gaussian         v = b                   Gaussian(sqrt b)
     poisson          v = a x                 Poisson(a)
     gamma            v = c x^2               Gamma(1 / c)
-    poissongaussian  v = a x + b             PoissonGaussian(a, sqrt b), for b < 0: gain a, offset -b / a, sigma 0
+    poissongaussian  v = a x + b             PoissonGaussian(a, sqrt b); for b or x < 0: gain a, offset -b / a, sigma 0
     signaldependent  v = s x^(2 g) + b       SignalDependent(g, sqrt s, sqrt b); g = 1 is gamma and Gaussian together
 
 The score of a candidate is its misfit plus ln(bins) for each parameter (BIC); less is better. A curve alone cannot tell
@@ -38,6 +38,8 @@ Array = np.ndarray[Any, Any]
 FAMILIES = ("gaussian", "poisson", "gamma", "poissongaussian", "signaldependent")
 POWERS = (1.0, 0.25, 0.35, 0.65, 0.75, 0.85, 1.25, 1.5)
 """Exponents g that are tried; 1/2 is poissongaussian."""
+NEAR_ZERO = 0.25
+"""Of the noise: a background that is subtracted leaves levels so far below 0."""
 MARGIN, COARSE_MARGIN = 1.0, 3.0
 """A family must score better by this much for each parameter more; by the second, and for any dependence on the signal,
 where the curve comes from blocks so large that texture, of which bright places have more, is left in it.
@@ -81,7 +83,7 @@ def fit_family(
 
         def line(c: Array) -> dict[str, float]:
             slope = float(c[1] - c[0]) / (high - low)
-            return _line(slope, float(c[0]) - slope * low)
+            return _line(slope, float(c[0]) - slope * low, low)
 
         found = law([(high - level) / (high - low), (level - low) / (high - low)], line, 2)
         return found if found.values["a"] > 0 else None
@@ -106,8 +108,10 @@ def _power_law(power: float, coefficients: Array) -> dict[str, float]:
     return {"b": float(coefficients[0]), "s": float(coefficients[1]), "power": power}
 
 
-def _line(slope: float, intercept: float) -> dict[str, float]:
-    if intercept >= 0 or slope <= 0:
+def _line(slope: float, intercept: float, low: float) -> dict[str, float]:
+    """With an offset of 0, below which no clean value can lie, unless the signal does (`low`) or the variance would."""
+    above = intercept >= 0 and low >= -NEAR_ZERO * np.sqrt(intercept)
+    if above or slope <= 0:
         return {"a": max(slope, 0.0), "b": max(intercept, 0.0)}
     return {"a": slope, "b": 0.0, "offset": -intercept / slope}
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -44,7 +45,8 @@ class Source:
 
     def plane(self, place: dict[str, Any]) -> Array:
         """(Y, X), or (R, Y, X), (Z, Y, X), (R, Z, Y, X) where `place` leaves more axes whole."""
-        values = np.asarray(self.data[tuple(place.get(letter, slice(None)) for letter in self.axes)])
+        values = self.data[tuple(place.get(letter, slice(None)) for letter in self.axes)]
+        values = np.ma.filled(values.astype(np.float32), np.nan) if np.ma.isMaskedArray(values) else np.asarray(values)
         kept = [letter for letter in self.axes if not isinstance(place.get(letter, slice(None)), int)]
         order = sorted(range(len(kept)), key=lambda i: "ZYX".find(kept[i]))
         return np.ascontiguousarray(values.transpose(order), dtype=np.float32)
@@ -59,6 +61,8 @@ def as_sources(images: Any, axes: str | None) -> list[Source]:
 
 
 def _as_source(image: Any, axes: str | None) -> Source:
+    if isinstance(image, str | Path):
+        raise InputError(f"{str(image)!r} is the name of a file and not an image; give inverseflow.read of it.")
     if isinstance(image, Image):
         data, axes = image.data, image.axes
     else:

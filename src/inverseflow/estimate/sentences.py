@@ -17,6 +17,10 @@ FEW_FLAT = 0.05
 TOO_FEW_BLOCKS = 20
 CLOSE = 2.0
 UNSURE = 0.2
+POOR, FAINT = 0.2, 0.25
+"""Misfit of a law (photographs with simulated noise: at most 0.16) and the share of the typical noise below which it
+makes no difference how much there is.
+"""
 
 
 def sentences(
@@ -35,12 +39,15 @@ def sentences(
     if unsure > UNSURE:
         said.append(f"The sd is uncertain by {100 * unsure:.0f} %; give more images, or repeated frames of one view.")
     found = [channel for channel in measured if channel is not None]
+    law = iter(laws)
     for number, channel in enumerate(measured):
         name = f"Channel {number}" if len(measured) > 1 else "The data"
         said += [f"{name} is constant or clipped throughout; its noise is taken to be that of the others."] * (
             channel is None
         )
-        said += _of_channel(name, channel, counts=best == "poisson") if channel is not None else []
+        if channel is not None:
+            said += _of_channel(name, channel, counts=best == "poisson")
+            said += _of_misfit(name, channel, next(law), best if calibration is None else "")
     if ties.kernel is not None and asked not in ("auto", "correlated"):
         lag = max(ties.lag1 or (0.0,), key=abs)
         said.append(f"Neighbouring pixels correlate by {lag:.2f}, but {asked} noise was asked for; try correlated.")
@@ -74,7 +81,7 @@ def _of_channel(name: str, channel: Channel, *, counts: bool) -> list[str]:
     if curve.freedom.sum() < TOO_FEW_BLOCKS * 21:
         said.append(f"{name} is small; the estimate rests on very few blocks.")
     if channel.spectrum is None:
-        needed = "it needs 64 x 64, or several of 32 x 32"
+        needed = "it needs 64 x 64 without gaps, or several of 32 x 32"
         said.append(f"{name} is too small to test for correlated noise ({needed}); white noise is assumed.")
     if levels.low is not None or levels.high is not None:
         at = " and ".join(f"{level:g}" for level in (levels.low, levels.high) if level is not None)
@@ -83,6 +90,23 @@ def _of_channel(name: str, channel: Channel, *, counts: bool) -> list[str]:
     if levels.step and sd < levels.step and not counts:
         said.append(f"{name} is rounded to steps of {levels.step:g}, more than its noise; the estimate includes it.")
     return said
+
+
+def _of_misfit(name: str, channel: Channel, law: Law, best: str) -> list[str]:
+    """`best` is empty where calibration frames said the law."""
+    curve = channel.curve
+    floor = FAINT**2 * float(curve.variance.mean())
+    seen, fitted = (np.maximum(variance, floor) for variance in (curve.variance, law.variance(curve.level)))
+    misfit = float(np.sqrt(max(float(np.mean((0.5 * np.log(seen / fitted)) ** 2 - 0.5 / curve.freedom)), 0.0)))
+    if misfit < POOR:
+        return []
+    by = f"is off by {100 * misfit:.0f} % (root mean square over the levels)"
+    if not best:
+        return [f"{name} has other noise than the calibration frames say: the sd {by}; take them as it was taken."]
+    return [
+        f"{name} does not follow {best} noise: the sd {by}, so look at the plot; where the noise falls as the signal "
+        "rises, invert the image first."
+    ]
 
 
 def _of_family(best: str, laws: Sequence[Law], candidates: Sequence[dict[str, Law]], asked: str) -> list[str]:
