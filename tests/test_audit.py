@@ -188,6 +188,47 @@ def test_too_little_to_judge_is_said() -> None:
         ivf.audit(torch.zeros(1, 1, 64, 64), torch.zeros(1, 1, 64, 65), "gaussian:sigma=1")
 
 
+@pytest.mark.parametrize(("count", "side"), [(1, 96), (4, 64), (1, 128)])
+def test_the_truth_passes_in_small_images(count: int, side: int) -> None:
+    """Of few pixels the power at low frequencies is mostly chance."""
+    verdicts = []
+    for seed in range(12):
+        clean = torch.cat([field(4 * seed + k)[:, :, :side, :side] for k in range(count)])
+        noisy = ivf.Gaussian(SIGMA).sample(clean, generator=torch.Generator().manual_seed(seed))
+        verdicts.append(ivf.audit(noisy, clean, ivf.Gaussian(SIGMA), seed=seed).verdict)
+    assert verdicts.count("pass") >= 11
+    assert ivf.audit(noisy, blurred(noisy), ivf.Gaussian(SIGMA)).verdict == "fail"
+    with pytest.raises(ivf.InputError, match="needs 96 x 96 pixels, or as many in several images"):
+        ivf.audit(noisy[:1, :, :64, :64], clean[:1, :, :64, :64], ivf.Gaussian(SIGMA))
+
+
+def test_a_noise_may_vary_by_sample_and_be_a_function() -> None:
+    clean = torch.cat([field(seed)[:, :, :128, :128] for seed in range(6)])
+    sizes = torch.tensor([[1.0], [4.0], [1.0], [4.0], [1.0], [4.0]]) * SIGMA
+    noise = ivf.Gaussian(sizes)
+    noisy = noise.sample(clean, generator=torch.Generator().manual_seed(0))
+    assert ivf.audit(noisy, clean, noise).verdict == "pass"
+    noisy[0, 0, 5, 7] = torch.nan
+    assert ivf.audit(noisy, clean, noise).verdict == "pass"
+    wrong = ivf.audit(noisy, clean, ivf.Gaussian(sizes.flip(0)))
+    assert wrong.verdict == "fail"
+    with pytest.raises(ivf.InputError, match="that of 6 samples, but there are 2"):
+        ivf.audit(noisy[:2], clean[:2], noise)
+    with pytest.raises(ivf.NoiseError, match="has 2 values, one per channel, but the data has 1 channel"):
+        ivf.audit(noisy, clean, ivf.Gaussian([SIGMA, SIGMA]))
+    noisy = ivf.Gaussian(SIGMA).sample(clean, generator=torch.Generator().manual_seed(0))
+    assert ivf.audit(noisy, clean, ivf.Gaussian(SIGMA).draw).verdict == "pass"
+    with pytest.raises(ivf.NoiseError, match="noise must be a noise model"):
+        ivf.audit(noisy, clean, SIGMA)
+
+
+def test_an_array_beside_an_image_has_its_axes() -> None:
+    clean = field(0)[0].repeat(2, 1, 1)
+    noisy = ivf.Gaussian(SIGMA).sample(clean[:, None], generator=torch.Generator().manual_seed(0))[:, 0]
+    found = ivf.audit(ivf.Image(noisy.numpy(), "TYX"), clean.numpy(), ivf.Gaussian(SIGMA))
+    assert found == ivf.audit(noisy, clean, ivf.Gaussian(SIGMA), axes="TYX")
+
+
 def test_axes_are_those_of_the_model_or_of_a_plane() -> None:
     noisy = ivf.Gaussian(SIGMA).sample(field(0), generator=torch.Generator().manual_seed(0))
     exact = Exact(SIGMA)

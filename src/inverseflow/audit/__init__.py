@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 import torch
@@ -30,15 +30,16 @@ from ..estimate import NoiseEstimate
 from ..io.image import Image
 from ..masking import fill, missing
 from ..noise import Noise, as_noise
+from ..noise.base import stages
 from .figures import figures
 from .limits import ALONE, BEYOND, MEANING, WITH_DENOISER
 
 __all__ = ["SAMPLES", "Audit", "Check", "audit", "figures", "judge", "middle"]
 
-SMALLEST, SAMPLES, MOST_MISSING = 32, 4, 0.5
+SMALLEST, FEWEST, SAMPLES, MOST_MISSING = 32, 96 * 96, 4, 0.5
 LARGEST = {2: (512, 512), 3: (16, 192, 192)}
-"""Pixels along y and x, samples, the share that may be missing, and pixels of planes and volumes: less cannot be
-judged, more says nothing new.
+"""Pixels along y and x, and of all samples; samples, the share that may be missing, and pixels of planes and volumes:
+less cannot be judged (of 64 x 64 pixels the truth itself fails half of the time), more says nothing new.
 """
 VERDICTS = ("pass", "doubtful", "fail")
 
@@ -93,7 +94,7 @@ class Audit:
 def audit(
     noisy: Any,
     clean: Any,
-    by: Model | Noise | NoiseEstimate | str,
+    by: Model | Noise | NoiseEstimate | str | Callable[..., Any],
     *,
     axes: str | None = None,
     estimate: str | float | None = None,
@@ -106,30 +107,36 @@ def audit(
          tool made it: then nothing can be simulated and fewer checks are possible
     """
     by = by.noise if isinstance(by, NoiseEstimate) else by
-    own = "YX" if isinstance(by, Noise | str) else by.axes
+    model = cast(Model, by) if hasattr(by, "axes") else None
+    noise, own = (as_noise(cast(Any, by)), "YX") if model is None else (model.noise, model.axes)
+    own = next((image.axes for image in (noisy, clean) if isinstance(image, Image)), own)
     before, after = (_read(x, axes, own) for x in (noisy, clean))
     if before.shape != after.shape:
         shapes = f"{tuple(before.shape)} and {tuple(after.shape)}"
         raise InputError(f"The audit compares a noisy and a denoised image of one shape, not {shapes}.")
     if min(before.shape[-2:]) < SMALLEST:
         raise InputError(f"The audit needs images of at least {SMALLEST} x {SMALLEST} pixels.")
+    noise.check_channels(before.shape[1])
+    noise = _of_samples(noise, len(before))
     where = (slice(0, SAMPLES), slice(None), *middle(before.shape[2:]))
     before, after = before[where], after[where]
+    if before[:, 0].numel() < FEWEST:
+        raise InputError("The audit needs 96 x 96 pixels, or as many in several images; fewer do not tell enough.")
     gone = missing(before) | missing(after)
     if float(gone.float().mean()) > MOST_MISSING:
         raise InputError(f"More than {100 * MOST_MISSING:g} % of what the audit looks at is NaN; give other images.")
     mask = gone if bool(gone.any()) else None
     before, after = (fill(x.masked_fill(gone, torch.nan)) for x in (before, after))
     generator = torch.Generator().manual_seed(seed)
-    if isinstance(by, Noise | str):
-        return judge(figures(before, after, as_noise(by), mask=mask, generator=generator), ALONE)
-    plausible = by.function("flow")(before)
+    if model is None:
+        return judge(figures(before, after, noise, mask=mask, generator=generator), ALONE)
+    plausible = model.function("flow")(before)
     found = figures(
         before,
         after,
-        by.noise,
-        denoise=by.function(estimate),
-        calibrated=(by.description["estimate"] if estimate is None else estimate) in ("mean", 0),
+        noise,
+        denoise=model.function(estimate),
+        calibrated=(model.description["estimate"] if estimate is None else estimate) in ("mean", 0),
         plausible=plausible,
         mask=mask,
         generator=generator,
@@ -137,8 +144,17 @@ def audit(
     return judge(found, WITH_DENOISER)
 
 
+def _of_samples(noise: Noise, count: int) -> Noise:
+    """The noise of the samples that are looked at, where it varies by sample."""
+    values = [getattr(stage, name) for stage in stages(noise) for name in stage.parameters]
+    rows = {len(value) for value in values if isinstance(value, Tensor) and value.ndim == 2} - {1}
+    if rows - {count}:
+        raise InputError(f"The noise is that of {max(rows)} samples, but there are {count}; give it for these.")
+    return noise.select(torch.arange(min(count, SAMPLES))) if rows else noise
+
+
 def _read(image: Any, axes: str | None, own: str) -> Tensor:
-    """(B, C, *S); without `axes`, an array of as many is read as `Denoiser.denoise` does."""
+    """(B, C, *S); without `axes`, an array of as many is read as the Image beside it, or as `Denoiser.denoise` does."""
     if axes is None and not isinstance(image, Image) and np.ndim(image) == len(own):
         axes = own
     x, layout = to_batch(image, axes)

@@ -19,7 +19,7 @@ from ..noise import Noise
 from ..tensors import Generator
 
 Array = np.ndarray[Any, Any]
-LEVELS, BANDS = 6, 8
+LEVELS, BANDS, WHOLE = 6, 8, 256
 QUANTILES = (0.005, 0.05, 0.25, 0.5, 0.75, 0.95, 0.995)
 NEARBY = 0.0025
 """Of the values: as far from one in rank counts as near it."""
@@ -88,17 +88,20 @@ def planes(x: Tensor, channel: int) -> Array:
 
 
 def band_power(images: Array, others: Array | None = None) -> Array:
-    """Mean power of planes (n, Y, X), or what two of them share, in rings of frequency up to the Nyquist frequency."""
+    """Mean power of planes (n, Y, X), or what two of them share, in rings of frequency up to the Nyquist frequency; of
+    few pixels fewer rings, so that the innermost has as many frequencies as in 256 x 256.
+    """
     _, height, width = images.shape
+    bands = int(np.clip(BANDS * np.sqrt(images.size) / WHOLE, 1, BANDS))
     window = np.outer(np.hanning(height + 2)[1:-1], np.hanning(width + 2)[1:-1])
     first, *second = (
         np.fft.rfft2((x - x.mean((1, 2), keepdims=True)) * window) for x in (images, others) if x is not None
     )
     power = (first * (second[0] if second else first).conj()).real.mean(0) / (window**2).sum()
     frequency = np.hypot(np.fft.fftfreq(height)[:, None], np.fft.rfftfreq(width))
-    ring = np.minimum((frequency * 2 * BANDS).astype(int), BANDS - 1)
-    counts = np.bincount(ring.ravel(), minlength=BANDS)
-    return np.asarray(np.bincount(ring.ravel(), power.ravel(), minlength=BANDS) / np.maximum(counts, 1))
+    ring = np.minimum((frequency * 2 * bands).astype(int), bands - 1)
+    counts = np.bincount(ring.ravel(), minlength=bands)
+    return np.asarray(np.bincount(ring.ravel(), power.ravel(), minlength=bands) / np.maximum(counts, 1))
 
 
 def log_ratio(a: Array, b: Array, floor: float) -> float:
