@@ -319,3 +319,9 @@ def test_denoise_says_when_its_result_should_not_be_trusted(tmp_path: Path, monk
     tiny = CliRunner().invoke(app, ["denoise", "tiny.tif", *command[2:]])
     assert tiny.exit_code == 0
     assert "No audit: The audit needs images of at least 32 x 32 pixels." in tiny.output
+
+
+def test_a_constant_image_is_not_judged() -> None:
+    blank = np.full((128, 128), 7.0, np.float32)
+    with pytest.raises(ivf.InputError, match="constant"):
+        ivf.audit(blank, blank, "gaussian:sigma=1", axes="YX")

@@ -282,3 +282,10 @@ def test_files_that_are_not_models(tmp_path: Path) -> None:
 def test_a_large_two_dimensional_array_is_asked_about() -> None:
     with pytest.warns(UserWarning, match="axes='YX'"):
         quick(np.random.default_rng(0).random((64, 64)), settings=ivf.Settings(steps=1, batch_size=2), estimate="flow")
+
+
+@pytest.mark.parametrize("noise", [ivf.Gaussian(0.0), ivf.Quantise(1.0), ivf.Jacobi(0.2)])
+def test_a_noise_that_changes_nothing_is_refused_before_the_training(noise: ivf.Noise) -> None:
+    greys = np.random.default_rng(0).integers(50, 200, (64, 60)).astype(np.float32)
+    with pytest.raises(NoiseError, match="changes nothing in these data"):
+        ivf.Denoiser.train(greys, noise, axes="YX", progress=False, device="cpu")

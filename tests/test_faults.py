@@ -214,8 +214,8 @@ def test_inputs_on_a_read_only_disk_are_enough(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     folder = tmp_path / "ro"
-    tifffile.imwrite(folder / "a.tif", noisy(64, 64))
-    ivf.write(folder / "a.ome.zarr", ivf.Image(noisy(64, 64), "YX"))
+    tifffile.imwrite(folder / "a.tif", noisy(96, 96))
+    ivf.write(folder / "a.ome.zarr", ivf.Image(noisy(96, 96), "YX"))
     (folder / "m.safetensors").write_bytes(model.read_bytes())
     before = hashes(folder)
     read_only()

@@ -100,7 +100,11 @@ def test_the_command_trains_with_two_processes(tmp_path, strategy: str) -> None:
         "--axes",
         "YX",
     ]
-    command += ["--strategy", strategy]
+    interrupted = tmp_path / ".m.safetensors.training"  # removed by one of the two, so that they do not race
+    interrupted.mkdir()
+    for number in range(500):
+        (interrupted / f"{number}").touch()
+    command += ["--strategy", strategy, "--force"]
     command += ["--device", "cpu", "--steps", "60", "--devices", "2", "--accumulate", "2", "-o", "m.safetensors"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=900, check=False)
     assert done.returncode == 0, done.stderr[-2000:]

@@ -42,6 +42,7 @@ from .outputs import (
 from .report import write_report
 from .settings import Settings
 from .streaming import Files
+from .team import current_team
 from .whole import locked
 
 
@@ -192,13 +193,14 @@ def material(options: Options, images: Sequence[Image], noise: Noise, target: Pa
     """What any training starts from; what it needs to go on after an interruption lies beside the target."""
     spatial, why = imaging.choose_dimensions(images[0], options.dim)
     data = imaging.training_samples(imaging.Samples(image, spatial, options.nan) for image in images)
-    folder = run_folder(target)
-    if folder.exists() and not options.resume:
-        if not options.force:
-            raise FileError(
-                f"{folder} holds an interrupted training; go on with --resume, or start again with --force."
-            )
+    folder, team = run_folder(target), current_team()
+    interrupted = folder.exists() and not options.resume
+    team.wait()  # nobody touches it before all have looked
+    if interrupted and not options.force:
+        raise FileError(f"{folder} holds an interrupted training; go on with --resume, or start again with --force.")
+    if interrupted and team.leads:
         shutil.rmtree(folder)
+    team.wait()
     options.say(
         f"Learning from {len(data)} sample{'s'[: len(data) > 1]} of {spatial} ({why}).\nNoise: {in_words(noise)}."
     )

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from .calibration import check_level
 from .engine import choose_device
-from .errors import InputError, ModelFileError, TrainingDiverged
+from .errors import InputError, ModelFileError, NoiseError, TrainingDiverged
 from .learning import Stages, Uncertainty, learn_posterior
 from .methods import Method, choose_method
 from .model_file import read_model, write_model
@@ -35,9 +35,11 @@ from .recipe import (
 from .samples import Scaling, check_against_noise, is_array, read_samples, representative, without_gaps
 from .settings import Settings
 from .stopping import renoising
+from .team import current_team
 from .tiling import TILE_OVERLAP
 from .trained import ESTIMATES, Trained
 
+NOTHING = 1e-6  # of the spread of the data: what single precision hardly shows
 LAST_GOOD = "last_good.safetensors"  # in the folder of a training that diverged
 
 
@@ -119,6 +121,10 @@ class Denoiser(Trained):
         inner = scaling.carry(noise).to(device)
         some, their_numbers = representative(images)
         rms = noise_rms(inner.select(their_numbers), some.to(device))
+        if not rms:
+            raise NoiseError(
+                f"{type(noise).__name__} noise changes nothing in these data; check its numbers and units."
+            )
         chosen = choose_method(method)(Bridge(inner))
         start = chosen.prepare(spec.build(seed) if isinstance(spec, NetSpec) else spec, rms).to(device)
         free = mean_is_free(chosen, start, noise, some[:1].to(device))
@@ -257,7 +263,8 @@ def _with_what_is_left(error: TrainingDiverged, stages: Stages, made: Callable[.
     where = f"{words} are the denoiser of this exception"
     if stages.folder:
         path = stages.folder / LAST_GOOD
-        left.save(path, overwrite=True)
+        if current_team().leads:
+            left.save(path, overwrite=True)
         where = f"{words} are in {path}"
     again = TrainingDiverged(f"{str(error).removesuffix('.')}; {where}.")
     again.fitted, again.denoiser = error.fitted, left

@@ -126,6 +126,9 @@ def audit(
     if float(gone.float().mean()) > MOST_MISSING:
         raise InputError(f"More than {100 * MOST_MISSING:g} % of what the audit looks at is NaN; give other images.")
     mask = gone if bool(gone.any()) else None
+    seen = before[~gone]
+    if seen.min() == seen.max():
+        raise InputError("The noisy image is constant where the audit looks at it; there is nothing to judge.")
     before, after = (fill(x.masked_fill(gone, torch.nan)) for x in (before, after))
     generator = torch.Generator().manual_seed(seed)
     if model is None:
