@@ -13,7 +13,7 @@ from torch import Tensor
 from .axes import Layout, to_batch
 from .errors import InputError, NoiseError
 from .masking import check_policy, fill, missing, refuse
-from .noise import Gamma, Noise, Poisson, Rayleigh, Scaled
+from .noise import Noise, Scaled
 from .tensors import broadcast
 
 SMALLEST, LARGEST = 1e-16, 1e16
@@ -129,16 +129,20 @@ def without_gaps(images: list[Tensor], noise: Noise, seed: int) -> list[Tensor]:
 
 def check_against_noise(samples: list[Tensor], noise: Noise) -> None:
     """Counts cannot lie below their offset: such data contradicts a noise without a Gaussian part."""
-    if not isinstance(noise, Poisson | Gamma | Rayleigh):
+    if not noise.stays:
         return
     for number, sample in enumerate(samples):
         x1, its_noise = sample[None], noise.select(torch.tensor([number]))
-        below = x1 < its_noise.project(x1)
-        if bool(below.any()):
-            lowest, kind = float(x1[below].min()), type(noise).__name__
+        outside = x1[x1 != its_noise.project(x1)]  # NaN, where values are missing, is as it was
+        outside = outside[torch.isfinite(outside)]
+        if outside.numel():
+            bounded = torch.as_tensor(noise.domain.upper).isfinite().all()
+            remedy = (
+                "bring the data into it" if bounded else "set its offset, add a Gaussian part, or keep the background"
+            )
             raise NoiseError(
-                f"The data has the value {lowest:.4g} (in sample {number}), which {kind} noise in {noise.domain} cannot"
-                " give; set its offset, add a Gaussian part, or keep the background."
+                f"The data has the value {float(outside.min()):.4g} (in sample {number}), which {type(noise).__name__} "
+                f"noise in {noise.domain} cannot give; {remedy}."
             )
 
 

@@ -78,6 +78,7 @@ class Jacobi(Noise):
     s: Parameter = 1.0
     steps: int = 100
     parameters: ClassVar = ("a", "b", "s")
+    stays: ClassVar = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
