@@ -312,7 +312,7 @@ def test_volumes_and_time_series_are_cut_along_their_own_axes(tmp_path) -> None:
 def test_the_order_of_imagej_is_not_that_of_ome_zarr(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     clean = 100 * np.arange(6.0).reshape(2, 3, 1, 1)
-    data = rng.normal(clean, 10, (2, 3, 64, 48)).astype(np.float32)
+    data = rng.normal(clean, 10, (2, 3, 80, 64)).astype(np.float32)
     tifffile.imwrite(tmp_path / "hyper.tif", data, imagej=True, metadata={"axes": "ZCYX"})
     settings = ivf.Settings(steps=2, batch_size=2)
     model = ivf.Denoiser.train(data, ivf.Gaussian(10.0), axes="ZCYX", settings=settings, device="cpu", progress=False)
