@@ -17,7 +17,7 @@ from inverseflow import learning, masking
 from inverseflow.checkpoint import read_tensors
 from inverseflow.cli import app
 from inverseflow.report import planes
-from inverseflow.samples import Scaling, read_samples
+from inverseflow.samples import Scaling, check_against_noise, read_samples, representative
 from inverseflow.tensors import as_float_tensor
 
 NET = ivf.NetSpec("UNet", channels=1, dims=2, widths=(8,), blocks=1, patch=2)
@@ -489,3 +489,29 @@ def test_a_loss_without_a_gradient_that_is_finite_is_noticed_at_the_end() -> Non
 
 def test_the_plus_of_an_exponent_is_no_next_stage() -> None:
     assert ivf.noise.parse("gaussian:sigma=3e+12+poisson:gain=2.E+3") == ivf.Gaussian(3e12).then(ivf.Poisson(2e3))
+
+
+def test_data_that_a_noise_cannot_give_is_named_with_its_sample() -> None:
+    noise = ivf.Poisson(torch.tensor([[1.0], [1.0]]), offset=torch.tensor([[0.0], [10.0]]))
+    fine, low = torch.tensor([[[0.0, 3.0, torch.nan]]]), torch.tensor([[[10.0, 9.5, 9.0]]])
+    check_against_noise([fine, fine + 10], noise)  # each by its own offset; what is missing is not looked at
+    check_against_noise([fine - 5, low - 50], ivf.Gaussian(1.0))
+    with pytest.raises(ivf.NoiseError, match=r"value 9 \(in sample 1\), which Poisson noise in .* set its offset"):
+        check_against_noise([fine, low], noise)
+    with pytest.raises(ivf.NoiseError, match=r"value 2 \(in sample 0\), which Jacobi noise in \[0, 1\] .* into it"):
+        check_against_noise([torch.tensor([[0.0, 1.0, 2.0]])], ivf.Jacobi(0.2))
+
+
+def test_the_statistics_of_data_are_taken_from_centres_all_over_it() -> None:
+    images = [torch.full((2, 100, 80 + k), float(k)) for k in range(10)]
+    for k, image in enumerate(images):
+        image[:, 18:82, 8 + k // 2 : 72 + k // 2] += 100  # the middle 64 x 64
+    some, numbers = representative(images, samples_at_most=4)
+    assert numbers.tolist() == [0, 3, 6, 9]
+    assert some.shape == (4, 2, 64, 64)
+    assert some.flatten(1).unique(dim=1).flatten().tolist() == [100, 103, 106, 109]
+    some, numbers = representative([torch.zeros(2, 20, 9), torch.ones(2, 7, 30)])
+    assert some.shape == (2, 2, 7, 9)
+    assert [float(x.unique()) for x in some] == [0, 1]
+    rows, every = representative([torch.tensor([float(k)]) for k in range(300)])
+    assert rows.flatten().tolist() == every.tolist() == list(range(300))
