@@ -18,15 +18,32 @@ from .unet import crop, pad_to_multiple, zero
 
 
 class Level(nn.Module):
+    """Two convolutions; on the way up of the level below, doubled in size, and the skip, one above the other."""
+
+    doubled: Tensor
+
     def __init__(self, inputs: int, outputs: int, embedding: int) -> None:
         super().__init__()
         self.first = nn.Conv2d(inputs, outputs, 3, padding=1)
         self.second = nn.Conv2d(outputs, outputs, 3, padding=1)
         self.time = nn.Linear(embedding, outputs)
+        taps = torch.tensor([[0.0, 0, 1], [0, 1, 1], [1, 1, 0], [1, 0, 0]])  # of the doubled kernel, along one axis
+        self.register_buffer("doubled", taps, persistent=False)
 
-    def forward(self, x: Tensor, embedded: Tensor) -> Tensor:
-        h = nn.functional.leaky_relu(self.first(x) + self.time(embedded)[:, :, None, None], 0.1)
+    def forward(self, x: Tensor, embedded: Tensor, skip: Tensor | None = None) -> Tensor:
+        h = self.first(x) if skip is None else self._merge(x, skip)
+        h = nn.functional.leaky_relu(h + self.time(embedded)[:, :, None, None], 0.1)
         return nn.functional.leaky_relu(self.second(h), 0.1)
+
+    def _merge(self, below: Tensor, skip: Tensor) -> Tensor:
+        """first(cat([below doubled, skip])), with neither the doubled nor the joined image in memory.
+
+        Doubling and then a kernel of 3 x 3 is one transposed convolution of 4 x 4, in 4 instead of 9 products a pixel.
+        """
+        of_below, of_skip = self.first.weight.split([below.shape[1], skip.shape[1]], dim=1)
+        spread = torch.einsum("ik,ockl,jl->coij", self.doubled, of_below, self.doubled)
+        merged: Tensor = nn.functional.conv_transpose2d(below, spread, stride=2, padding=1)
+        return merged + nn.functional.conv2d(skip, of_skip, self.first.bias, padding=1)
 
 
 class PaperUNet(nn.Module):
@@ -55,6 +72,6 @@ class PaperUNet(nn.Module):
             skips.append(h)
         skips.pop()
         for level in self.up:
-            h = level(torch.cat([nn.functional.interpolate(h, scale_factor=2), skips.pop()], dim=1), embedded)
+            h = level(h, embedded, skips.pop())
         output: Tensor = self.leave(h)
         return crop(output, x.shape[2:])

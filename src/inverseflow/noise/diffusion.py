@@ -91,15 +91,15 @@ class Jacobi(Noise):
         return UNIT
 
     def draw(self, x0: Tensor, generator: Generator) -> Tensor:
+        """`euler_maruyama` in half as many operations: a training step simulates the whole process anew."""
         a, b, s = (broadcast(p, x0) for p in (self.a, self.b, self.s))
-
-        def drift(x: Tensor, t: float) -> Tensor:
-            return s / 2 * (a - (a + b) * x)
-
-        def diffusion(x: Tensor, t: float) -> Tensor:
-            return (s * (x - x * x)).sqrt()
-
-        return euler_maruyama(x0, drift, diffusion, self.time, self.steps, UNIT, generator)
+        dt = self.time / self.steps
+        middle, rate, size = (_filled(v, x0) for v in (_middle(a, b), s * (a + b) / 2 * dt, s * dt))
+        x, size = x0, size.sqrt()
+        for _ in range(self.steps):
+            spread = torch.addcmul(x, x, x, value=-1).sqrt_().mul_(size)
+            x = torch.lerp(x, middle, rate).addcmul_(spread, normal_like(x, generator)).clamp_(0, 1)
+        return x
 
     def mean(self, x0: Tensor) -> Tensor:
         a, b, s = (broadcast(p, x0) for p in (self.a, self.b, self.s))
@@ -120,6 +120,11 @@ class Jacobi(Noise):
 def _middle(a: Parameter, b: Parameter) -> Parameter:
     """Where it drifts to; without a drift, a = b = 0, the formulas are right with any number."""
     return a / (a + b + (a + b == 0))
+
+
+def _filled(value: Parameter, x: Tensor) -> Tensor:
+    """As a tensor where x is, made there: a number that is moved would wait for the device."""
+    return value if isinstance(value, Tensor) else x.new_full((), value)
 
 
 def _decay(rate: Parameter, time: float, x: Tensor) -> Tensor:
