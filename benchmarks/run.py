@@ -37,7 +37,7 @@ from inverseflow.recipe import as_data, choose_preset, default_net, default_patc
 from inverseflow.samples import Scaling, representative
 
 ROWS = Path(__file__).parent / "rows"
-KEYS = {"data", "noise", "assumed", "method", "colour", "sample", "net", "settings", "patch_size"}
+KEYS = {"data", "noise", "assumed", "method", "colour", "sample", "net", "settings", "mean_settings", "patch_size"}
 SUPERVISED: dict[str, Callable[..., Any]] = {
     "supervised": baselines.Supervised,
     "supervised_fresh": partial(baselines.Supervised, fresh=True),
@@ -150,6 +150,7 @@ def settings(
     """Of the two stages. A method with one stage takes all the computing; with seconds, the clock alone decides."""
     stages = default_settings(None, None, samples, preset, options.seconds, options.steps)
     first, second = (replace(stage, **row.get("settings", {})) for stage in stages)
+    second = replace(second, **row.get("mean_settings", {}))
     one_stage = row["method"] != "icm"
     if options.seconds is None:
         if one_stage and options.steps is None and first.steps and second.steps:

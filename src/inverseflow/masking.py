@@ -47,6 +47,11 @@ def missing(x: Tensor) -> Tensor:
     return ~torch.isfinite(x.float())
 
 
+def has_missing(x: Tensor) -> bool:
+    """Is anything missing? A sum tells in one pass: float64 holds that of any finite values in single precision."""
+    return not math.isfinite(x.float().sum(dtype=torch.float64))
+
+
 def count_missing(data: Any) -> tuple[int, tuple[int, ...]]:
     """How many values of a large array are missing, and where the first is; it is read in bands."""
     count, first = 0, ()
@@ -81,9 +86,9 @@ def fill(x: Tensor) -> Tensor:
     return torch.where(gone, _surroundings(values, (~gone).to(x.dtype)), x) if x.ndim > 2 else values
 
 
-def restore(result: Tensor, gone: Tensor) -> Tensor:
-    """`result` (B, k C, *S), k things about the same C channels, with NaN where the data was missing."""
-    if not bool(gone.any()):
+def restore(result: Tensor, gone: Tensor | None) -> Tensor:
+    """`result` (B, k C, *S), k things about the same C channels, with NaN where the data was missing, if it was."""
+    if gone is None:
         return result
     times = [1, result.shape[1] // gone.shape[1], *(1,) * (gone.ndim - 2)]
     return result.masked_fill(gone.repeat(times), torch.nan)

@@ -17,7 +17,7 @@ from .engine import half_precision, placed
 from .errors import InputError
 from .io.image import Image
 from .learning import Uncertainty
-from .masking import check_policy, fill, missing, refuse, restore
+from .masking import check_policy, fill, has_missing, missing, refuse, restore
 from .methods import Method
 from .noise import Noise, Simulator
 from .posterior import draw_from
@@ -57,9 +57,10 @@ class Trained:
             raise InputError("This model has no error bars; train it with std=True (or --std) and the estimate mean.")
 
         def denoise(x1: Tensor) -> Tensor:
+            shown, gone = self._shown(x1)
             with half_precision(self.device, self._ours):
-                result = self._denoise_batch(self._shown(x1), estimate, std, quantiles).cpu()
-            return restore(result, missing(x1))
+                result = self._denoise_batch(shown, estimate, std, quantiles).cpu()
+            return restore(result, gone)
 
         return denoise
 
@@ -72,18 +73,20 @@ class Trained:
         @torch.no_grad()
         def draw(both: Tensor) -> Tensor:
             x1, z = both.chunk(2, dim=1)
-            y1, z = self._shown(x1), z.to(self.device).float()
+            (y1, gone), z = self._shown(x1), z.to(self.device).float()
             with half_precision(self.device, self._ours):
                 mean = self._mean(y1)
                 drawn = draw_from(sampler, y1, mean, spread(y1, mean), z)  # type: ignore[arg-type]
-            return restore(self.scaling.undo(self._project(drawn)).cpu(), missing(x1))
+            return restore(self.scaling.undo(self._project(drawn)).cpu(), gone)
 
         return draw
 
-    def _shown(self, x1: Tensor) -> Tensor:
-        """Data as the networks see it: scaled, without gaps, on the device."""
+    def _shown(self, x1: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Data as the networks see it: scaled, without gaps, on the device; and where the gaps are, if it has any."""
         y1 = self.scaling.onto(x1, self.device)
-        return fill(y1) if bool(missing(x1).any()) else y1
+        if not has_missing(x1):
+            return y1, None
+        return fill(y1), missing(x1)
 
     @property
     def device(self) -> torch.device:
@@ -138,7 +141,7 @@ class Trained:
             axes = self.axes
         check_policy(nan)
         x, layout = to_batch(x1, axes)
-        if nan == "refuse":
+        if nan == "refuse" and has_missing(x):
             refuse("The data", layout.restore(missing(x)), layout.axes)
         if x.shape[1] != self.channels or len(layout.spatial) != len(Layout(self.axes, ()).spatial):
             raise InputError(

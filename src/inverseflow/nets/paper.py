@@ -40,7 +40,7 @@ class Level(nn.Module):
 
         Doubling and then a kernel of 3 x 3 is one transposed convolution of 4 x 4, in 4 instead of 9 products a pixel.
         """
-        of_below, of_skip = self.first.weight.split([below.shape[1], skip.shape[1]], dim=1)
+        of_below, of_skip = torch.split(self.first.weight, [below.shape[1], skip.shape[1]], dim=1)
         spread = torch.einsum("ik,ockl,jl->coij", self.doubled, of_below, self.doubled)
         merged: Tensor = nn.functional.conv_transpose2d(below, spread, stride=2, padding=1)
         return merged + nn.functional.conv2d(skip, of_skip, self.first.bias, padding=1)

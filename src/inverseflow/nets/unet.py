@@ -31,9 +31,21 @@ class Block(nn.Module):
         self.second = zero(CONV[dims](width, width, **arguments))
 
     def forward(self, x: Tensor, embedded: Tensor) -> Tensor:
-        scale, shift = self.time(embedded).reshape(len(x), -1, *(1,) * (x.ndim - 2)).chunk(2, dim=1)
-        h = self.first(nn.functional.silu(bounded(x))) * (1 + scale) + shift
+        scale, shift = self.time(embedded).chunk(2, dim=1)
+        h = nn.functional.silu(bounded(x))
+        if len(x) == 1:  # one time for all pixels: into the weights, of which there are fewer
+            h = self._scaled(h, 1 + scale[0], shift[0])
+        else:
+            scale, shift = (part.reshape(*part.shape, *(1,) * (x.ndim - 2)) for part in (scale, shift))
+            h = self.first(h) * (1 + scale) + shift
         output: Tensor = x + self.second(nn.functional.silu(h))
+        return output
+
+    def _scaled(self, h: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
+        """first(h) * scale + shift in one pass over the pixels."""
+        first: Any = self.first
+        weight = first.weight * scale.reshape(-1, *(1,) * (h.ndim - 1))
+        output: Tensor = first._conv_forward(h, weight, first.bias * scale + shift)
         return output
 
 
@@ -118,9 +130,10 @@ class UNet(nn.Module):
 def bounded(x: Tensor) -> Tensor:
     """Every pixel's channels shrunk to a root mean square below 1; small ones stay as they are: nothing is amplified.
 
-    By pixel, so that a tile still gives what the image gives.
+    By pixel, so that a tile still gives what the image gives. In half precision the size is float32, and would make
+    what follows so too.
     """
-    return x * torch.rsqrt(x.square().mean(1, keepdim=True) + 1)
+    return x * torch.rsqrt(x.square().mean(1, keepdim=True) + 1).to(x.dtype)
 
 
 def zero(layer: nn.Module) -> nn.Module:
