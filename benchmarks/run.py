@@ -50,8 +50,10 @@ RIVALS: dict[str, Callable[..., Any]] = {
 }
 OURS = ("icm", "ifm")
 CLASSICAL = ("bm3d", "nlm", "wavelet", "blur")
-PASSES = {"icm": 5, "mean": 4, "ifm": 13, "sure": 6, "others": 3}
-"""Of the network in a training step, a backward pass counted as two."""
+PASSES = {"icm": 5, "mean": 3, "sure": 6, "others": 3}
+"""Of the network in a training step, a backward pass counted as two. ("ifm" has as many steps as "icm" and "mean" have
+together: fewer passes, and its sweeps.)
+"""
 ESTIMATES = {"map": "flow", "mean": "mean"}
 """Of ours, by their names in the tables. A rival has one, which `Denoiser` calls "flow" and the tables call "mean"."""
 
@@ -148,12 +150,13 @@ def settings(
     row: dict[str, Any], samples: list[Tensor], preset: str, options: Options
 ) -> tuple[ivf.Settings, ivf.Settings]:
     """Of the two stages. A method with one stage takes all the computing; with seconds, the clock alone decides."""
-    stages = default_settings(None, None, samples, preset, options.seconds, options.steps)
+    free = row["method"] == "ifm"
+    stages = default_settings(None, None, samples, preset, options.seconds, options.steps, free_mean=free)
     first, second = (replace(stage, **row.get("settings", {})) for stage in stages)
     second = replace(second, **row.get("mean_settings", {}))
     one_stage = row["method"] != "icm"
     if options.seconds is None:
-        if one_stage and options.steps is None and first.steps and second.steps:
+        if one_stage and not free and options.steps is None and first.steps and second.steps:
             passes = PASSES["icm"] * first.steps + PASSES["mean"] * second.steps
             first = replace(first, steps=round(passes / PASSES.get(row["method"], PASSES["others"])))
         return first, second

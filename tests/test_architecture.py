@@ -41,7 +41,7 @@ LAYERS = [
     {"methods"},
     {"patches", "baselines", "replay"},
     {"train"},
-    {"posterior", "recipe", "stopping"},
+    {"posterior", "recipe", "stopping", "sweeps"},
     {"learning"},
     {"model_file", "trained"},
     {"denoiser"},

@@ -121,7 +121,8 @@ def test_one_budget_for_all_stages() -> None:
     assert seconds("ifm", seconds=300)[0] == (300, None)
     assert seconds("icm", steps=10) == [(None, 10), (None, 10)]
     assert seconds("icm") == [(None, 2500), (None, 2500)]
-    assert seconds("noise2void")[0] == (None, 7500)  # 2500 (5 + 4) passes, three of them in a step
+    assert seconds("noise2void")[0] == (None, 6667)  # 2500 (5 + 3) passes, three of them in a step
+    assert seconds("ifm")[0] == (None, 5000)
 
 
 @pytest.mark.parametrize(

@@ -55,11 +55,29 @@ def test_consistency_boundary_is_exact_and_starts_as_identity(name: str, rms: fl
     )
 
 
-def test_every_sample_has_its_own_time() -> None:
-    net, x = stirred(UNet(1, **SMALL)), torch.rand(1, 1, 8, 8).repeat(2, 1, 1, 1)
+@pytest.mark.parametrize("padding_mode", ["zeros", "circular"])
+@pytest.mark.parametrize("dims", [1, 2, 3])
+def test_every_sample_has_its_own_time(dims: int, padding_mode: str) -> None:
+    """And alone, its time in the weights, it gives the same."""
+    net = stirred(UNet(1, dims=dims, padding_mode=padding_mode, **SMALL))
+    x = torch.rand(1, 1, *(8,) * dims).expand(2, 1, *(8,) * dims)
     both = net(x, torch.tensor([0.1, 0.9]))
-    assert torch.allclose(both[0], net(x[:1], torch.tensor([0.1]))[0], atol=1e-6)
+    for number, t in enumerate((0.1, 0.9)):
+        assert torch.allclose(both[number], net(x[:1], torch.tensor([t]))[0], atol=1e-6)
     assert not torch.allclose(both[0], both[1])
+
+
+def test_the_papers_levels_are_convolutions_of_the_doubled_image_and_the_skip() -> None:
+    net = PaperUNet(1, (4, 6, 8), embedding=16).double()
+    generator = torch.Generator().manual_seed(0)
+    for level, widths in zip(net.up, [(8, 6), (6, 4)], strict=True):
+        below, skip = (
+            torch.randn(2, width, n, n + 2, generator=generator, dtype=torch.float64)
+            for width, n in zip(widths, (5, 10), strict=True)
+        )
+        skip = torch.cat([skip, skip[..., :2]], 3)  # twice 7 pixels wide
+        doubled = below.repeat_interleave(2, 2).repeat_interleave(2, 3)
+        assert torch.allclose(level._merge(below, skip), level.first(torch.cat([doubled, skip], 1)), atol=1e-12)
 
 
 def test_a_tile_gives_what_the_whole_image_gives() -> None:

@@ -68,7 +68,7 @@ def test_mapped_images_are_cropped_at_the_same_places() -> None:
     images = [torch.rand(2, 30, 20), torch.rand(2, 17, 41)]
     turns = allowed_operations(Gaussian(1.0), 2)
     means = [image.mean(dim=(1, 2), keepdim=True) for image in images]  # of a whole image, which no crop knows
-    mapped = Patches(images, 8, turns).mapped(lambda image: image - image.mean(dim=(1, 2), keepdim=True))
+    mapped = Patches(images, 8, turns).mapped(lambda images: images - images.mean(dim=(2, 3), keepdim=True))
     expected = Patches([image - mean for image, mean in zip(images, means, strict=True)], 8, turns)
     here, there = (patches.draw(50, torch.Generator().manual_seed(0)) for patches in (mapped, expected))
     assert torch.equal(here.x, there.x)

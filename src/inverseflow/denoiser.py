@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from .calibration import check_level
 from .engine import choose_device
 from .errors import InputError, ModelFileError, NoiseError, TrainingDiverged
-from .learning import Stages, Uncertainty, learn_posterior
+from .learning import Stages, Uncertainty, learn_flow, learn_posterior
 from .methods import Method, choose_method
 from .model_file import read_model, write_model
 from .nets import NetSpec
@@ -114,9 +114,6 @@ class Denoiser(Trained):
         chosen_for_us = settings is None and max_steps is None  # then the training may end when it has learned enough
         std = std and estimate == "mean" and not isinstance(noise, Simulator)
         more = rounds * (SPREAD_SHARE * std + SAMPLER_SHARE * (samples or rounds > 1)) + (rounds - 1)
-        settings, mean_settings = default_settings(
-            settings, mean_settings, images, preset, max_seconds, max_steps, more=more, accumulate=accumulate
-        )
         spec = net or default_net(images, noise, preset)
         inner = scaling.carry(noise).to(device)
         some, their_numbers = representative(images)
@@ -129,6 +126,10 @@ class Denoiser(Trained):
         start = chosen.prepare(spec.build(seed) if isinstance(spec, NetSpec) else spec, rms).to(device)
         free = mean_is_free(chosen, start, noise, some[:1].to(device))
         _check_rounds(rounds, free)
+        settings, mean_settings = default_settings(
+            settings, mean_settings, images, preset, max_seconds, max_steps,
+            more=more, accumulate=accumulate, free_mean=free and estimate == "mean",
+        )  # fmt: skip
         identity = {"noise": noise.to_dict(), "data": scaling.fingerprint, "samples": len(images)}
         where = Path(folder) if folder else None
         stages = Stages(data, inner, spec, device, seed, where, resume, progress, identity)
@@ -154,7 +155,7 @@ class Denoiser(Trained):
             return cls(chosen, flow, mean, *parts)
 
         try:
-            flow = stages.run("flow", "recovering", start, chosen, settings, enough)
+            flow = learn_flow(stages, chosen, start, settings, enough, free_mean=free)
             if estimate == "flow":
                 return made(flow, None, Uncertainty(), estimate)
             mean, found = learn_posterior(

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from . import tiling
 from .calibration import Calibration
 from .losses import Field
-from .methods import Method
+from .methods import InverseFlowMatching, Method
 from .nets import NetSpec
 from .nets.wrappers import ResidualFlow, Spread
 from .noise import Noise
@@ -38,8 +38,9 @@ from .posterior import (
 from .recipe import SAMPLER_SHARE, SPREAD_SHARE
 from .replay import phase_of
 from .settings import Settings
+from .sweeps import Sweeps, in_sweeps
 from .tensors import normal_like
-from .train import Fitted, Watch, as_function, fit
+from .train import Fitted, Renewal, Watch, as_function, fit
 
 CALIBRATION_VALUES = 2**19
 
@@ -69,6 +70,7 @@ class Stages:
         watch: Watch | None = None,
         *,
         record: bool = True,
+        renewal: Renewal | None = None,
     ) -> Any:
         """Train `start` by the loss of `of`; the trained network."""
         self.done[name] = fit(
@@ -82,6 +84,7 @@ class Stages:
             resume=self.resume,
             identity=self.identity,
             watch=watch,
+            renewal=renewal,
             phase=phase_of(of, self.net, self.noise) if record else None,
             progress=self.progress,
             title=title,
@@ -99,6 +102,20 @@ class Uncertainty:
     spread: nn.Module | None = None
     calibration: Calibration | None = None
     sampler: nn.Module | None = None
+
+
+def learn_flow(
+    stages: Stages, method: Method, start: nn.Module, how: Settings, watch: Watch | None, *, free_mean: bool
+) -> nn.Module:
+    """The map, by the method's own loss, or in sweeps over whole images where that is less work."""
+    title, data = "recovering", stages.data
+    if not in_sweeps(method, free_mean, data, how):
+        flow: nn.Module = stages.run("flow", title, start, method, how, watch)
+        return flow
+    sweeps = Sweeps(cast(InverseFlowMatching, method), cast(Patches, data.to(torch.device(stages.device))), start)
+    swept = replace(stages, data=sweeps.data)
+    flow = swept.run("flow", title, start, sweeps.objective, how, watch, renewal=sweeps)
+    return flow
 
 
 def learn_posterior(
@@ -156,21 +173,12 @@ def recovery(stages: Stages, method: Method, flow: nn.Module, how: Settings) -> 
     if not isinstance(data, Patches) or data.values.numel() > steps * how.batch_size * data.values_per_sample:
         return data, by_map(method, stages.fast(flow, how))
     recover = by_map(method, stages.fast(flow, replace(how, compile=False)))  # images of many sizes, each seen once
-    multiple = tiling.multiple_of(flow)
 
     @torch.no_grad()
-    def whole(image: Tensor) -> Tensor:
-        tile, batch, overlap = tiling.tile_for(flow, len(image), image.shape[1:])
-        return tiling.apply(
-            lambda x1: recover(x1.to(stages.device), None).cpu(),
-            image,
-            tile=tile,
-            overlap=overlap,
-            multiple=multiple,
-            batch=batch,
-        )
+    def whole(x1: Tensor) -> Tensor:
+        return recover(x1.to(stages.device), None).cpu()
 
-    return data.mapped(whole), as_it_is
+    return data.mapped(lambda images: tiling.everywhere(whole, images, flow)), as_it_is
 
 
 def _part(settings: Settings, share: float) -> Settings:

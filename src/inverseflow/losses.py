@@ -62,10 +62,16 @@ def solve(
 
 
 def flow_matching_loss(
-    velocity: Field, x0: Tensor, process: Process, *, distance: Distance = squared, generator: Generator = None
+    velocity: Field,
+    x0: Tensor,
+    process: Process,
+    *,
+    distance: Distance = squared,
+    at_end: float = 0.0,
+    generator: Generator = None,
 ) -> Tensor:
-    """Conditional flow matching (Eq. 2 and 3)."""
-    t = uniform(x0, generator)
+    """Conditional flow matching (Eq. 2 and 3). The part `at_end` of the times is 1, where the mean is read off."""
+    t = (uniform(x0, generator) / (1 - at_end)).clamp(max=1)
     x_t, u_t = process.sample(x0, t, generator=generator)
     return distance(velocity(x_t, t), u_t)
 

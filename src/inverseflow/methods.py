@@ -79,11 +79,21 @@ class _FlowMethod:
 
 @dataclass(frozen=True)
 class FlowMatching(_FlowMethod):
-    """Conditional flow matching on clean data; `denoise` maps a draw of x1 to a new sample."""
+    """Conditional flow matching on clean data; `denoise` maps a draw of x1 to a new sample.
+
+    at_end   the part of the times that is 1, where E[x0 | x1] is read off
+    """
+
+    at_end: float = 0.0
 
     def loss(self, model: nn.Module, batch: Batch, moment: Moment) -> Tensor:
         return losses.flow_matching_loss(
-            model, batch.x, self.process.select(batch.origin), distance=self.distance, generator=moment.generator
+            model,
+            batch.x,
+            self.process.select(batch.origin),
+            distance=self.distance,
+            at_end=self.at_end,
+            generator=moment.generator,
         )
 
     def phase(self, progress: float) -> int:

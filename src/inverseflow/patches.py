@@ -97,11 +97,14 @@ class Patches:
         return self._with(self.values.to(device))
 
     def mapped(self, function: Callable[[Tensor], Tensor]) -> Patches:
-        """The same crops of what `function`, (C, *S) -> (C, *S), makes of every image."""
+        """The same crops of what `function`, (B, C, *S) -> (B, C, *S), makes of all images of one size in a row."""
         sizes = (self.freedom + torch.tensor(self.size) - 1).tolist()
-        counts = [self.channels * math.prod(size) for size in sizes]
-        images = zip(torch.split(self.values, counts), sizes, strict=True)
-        return self._with(torch.cat([function(image.reshape(-1, *size)).flatten() for image, size in images]))
+        found, start = [], 0
+        for size, same in itertools.groupby(sizes):
+            count, shape = len(list(same)), (self.channels, *size)
+            images = self.values[start : (start := start + count * math.prod(shape))].reshape(count, *shape)
+            found.append(function(images).flatten())
+        return self._with(torch.cat(found))
 
     def _with(self, values: Tensor) -> Patches:
         other = copy.copy(self)

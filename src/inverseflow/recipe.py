@@ -90,18 +90,21 @@ def default_settings(
     steps: int | None = None,
     more: float = 0.0,
     accumulate: int = 1,
+    free_mean: bool = False,
 ) -> tuple[Settings, Settings]:
     """Settings of the two stages. Without them, `seconds` ends all stages together, of which further ones take `more`
-    of the first one's time; `steps` are those of the first.
+    of the first one's time; `steps` are those of the first. A first stage whose mean is free is as long as both.
     """
     share = MEAN_SHARE[preset] if samples[0].ndim > 1 else 0.5
     if first is None:
         first = TABLE if samples[0].ndim == 1 else PRESETS[preset]
+        if free_mean and first.steps:
+            first, share = replace(first, steps=round((1 + share) * first.steps)), 0.0
         if samples[0].ndim == 4:
             first = replace(first, batch_size=max(1, first.batch_size // 4))
         seconds = seconds / (1 + share + more) if seconds else None
         first = replace(first, seconds=seconds, steps=steps or first.steps, accumulate=accumulate)
     if second is None:
         part = max(1, int(share * first.steps)) if first.steps else None
-        second = replace(first, steps=part, seconds=share * first.seconds if first.seconds else None)
+        second = replace(first, steps=part, seconds=share * first.seconds if share and first.seconds else None)
     return first, second

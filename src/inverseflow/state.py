@@ -53,6 +53,9 @@ class State:
         self._agreed = 0.0
         self.looks: list[float] = []
         self.hurried: tuple[int, float] | None = None  # from this step and this part of the schedule on
+        self.renewed = 0  # times that the data was made anew, the last time by these weights of the average
+        self._renewed_by: dict[str, Tensor] = {}
+        self.stale = False  # has an earlier process made the data anew, and this one not yet?
         self.started, self.saved = time.monotonic(), 0.0
         unimportant = ("seconds", "log_every", "checkpoint_seconds", "checkpoint_steps", "accumulate")
         self.identity = {k: v for k, v in asdict(settings).items() if k not in unimportant} | {"seed": seed}
@@ -85,6 +88,21 @@ class State:
         if len(self.looks) > PATIENCE and min(self.looks[-PATIENCE:]) > (1 - FALL) * min(self.looks[:-PATIENCE]):
             self.hurried = (self.step, self.progress)
 
+    def renewed_now(self, number: int) -> None:
+        self.renewed, self.stale = number, False
+        self._renewed_by = {name: value.clone() for name, value in self.average.state_dict().items()}
+
+    @contextmanager
+    def as_renewed(self) -> Iterator[None]:
+        """The average as it was when it last made the data anew."""
+        now = {name: value.clone() for name, value in self.average.state_dict().items()}
+        self.average.load_state_dict(self._renewed_by)
+        try:
+            yield
+        finally:
+            self.average.load_state_dict(now)
+            self.stale = False
+
     @torch.no_grad()
     def advance(self) -> None:
         """Count the step and move the average towards the weights; its memory grows with the run up to `ema`."""
@@ -109,6 +127,7 @@ class State:
         tensors = {
             **prefixed("model.", gathered(self.model.state_dict())),
             **prefixed("average.", gathered(self.average.state_dict())),
+            **prefixed("renewed_by.", gathered(self._renewed_by)),
             **prefixed("optimizer.", gathered(flatten_optimizer(self.optimizer))),
             "generator.host": self.host.get_state(),
             **{f"generator.noise.{rank}": state for rank, state in enumerate(noises)},
@@ -127,7 +146,7 @@ class State:
             "elapsed": self.elapsed,
             "settings": self.identity,
         }
-        header |= {"looks": self.looks, "hurried": self.hurried}
+        header |= {"looks": self.looks, "hurried": self.hurried, "renewed": self.renewed}
         write_tensors(self.folder / CHECKPOINT, tensors, header)
 
     def open(self, resume: bool) -> None:
@@ -161,7 +180,7 @@ class State:
 
     def _load(self, path: Path) -> None:
         tensors, header = read_tensors(path, "checkpoint")
-        check_keys(path, header, NEEDED, {"hurried": object})
+        check_keys(path, header, NEEDED, {"hurried": object, "renewed": int})
         differing = [k for k, v in self.identity.items() if header["settings"].get(k) != v]
         if differing:
             raise ModelFileError(
@@ -171,6 +190,10 @@ class State:
         try:
             self.model.load_state_dict(parts_of(under("model.", tensors), self.model))
             self.average.load_state_dict(parts_of(under("average.", tensors), self.average))
+            self.renewed = header.get("renewed", 0)
+            if self.renewed:
+                self.stale = True
+                self._renewed_by = parts_of(under("renewed_by.", tensors), self.average)
             restore_optimizer(self.optimizer, under("optimizer.", tensors))
             self.host.set_state(tensors["generator.host"])
             mine = tensors.get(f"generator.noise.{self.team.rank}")

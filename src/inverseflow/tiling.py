@@ -165,6 +165,21 @@ def apply(
     return torch.cat([part for _, part in parts], dim=1)
 
 
+def everywhere(
+    function: Function, x: Tensor, model: nn.Module, size: int | None = None, overlap: int = TILE_OVERLAP
+) -> Tensor:
+    """The same for images (B, C, *S) and a function made of a wrapped network: several small ones together, a large
+    one in tiles.
+    """
+    tile, batch, overlap = tile_for(model, x.shape[1], x.shape[2:], size, overlap)
+    if tile == tuple(x.shape[2:]):
+        parts = [function(part) for part in torch.split(x, batch)]
+    else:
+        multiple = multiple_of(model)
+        parts = [apply(function, y, tile=tile, overlap=overlap, multiple=multiple, batch=batch)[None] for y in x]
+    return torch.cat(parts) if len(parts) > 1 else parts[0]
+
+
 def _groups(tiles: list[tuple[Window, ...]], batch: int) -> Iterator[list[tuple[Window, ...]]]:
     """Neighbouring tiles of one shape, at most `batch` at a time."""
     for _, same in itertools.groupby(tiles, key=lambda columns: [w.stop - w.start for w in columns]):

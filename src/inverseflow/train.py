@@ -10,10 +10,11 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable
+from collections.abc import Generator as Stream
 from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import torch
 from lightning.fabric import Fabric
@@ -35,6 +36,17 @@ from .team import current_team
 Loss = Callable[[nn.Module, Batch, Moment], Tensor]
 Watch = Callable[[Field], float]
 """A figure of the averaged network that falls as long as there is something to learn."""
+
+
+class Renewal(Protocol):
+    """Data that the averaged network makes anew during its training."""
+
+    def due(self, progress: float) -> int:
+        """How many times by now."""
+
+    def renew(self, average: Field, number: int) -> None: ...
+
+
 COMPILING = 25.0  # seconds that compiling a network takes
 SAVED = 9e-10  # seconds that a compiled network saves per feature of a training step, on one H200; others save more
 
@@ -61,6 +73,7 @@ def fit(
     resume: bool = False,
     identity: dict[str, Any] | None = None,
     watch: Watch | None = None,
+    renewal: Renewal | None = None,
     phase: Phase | None = None,
     progress: bool = True,
     title: str = "training",
@@ -68,8 +81,8 @@ def fit(
     """Train `model` in place and return its averaged copy. With a `folder`: checkpoints, metrics.jsonl, TensorBoard.
 
     `identity` says in plain values what is trained; a checkpoint is not resumed into something else. When the figure of
-    `watch` no longer falls, the rest of the schedule is gone through in a quarter of the steps done so far. With a
-    `phase` the steps may be recorded and replayed on a GPU (see `replay`).
+    `watch` no longer falls, the rest of the schedule is gone through in a quarter of the steps done so far. A `renewal`
+    changes `data` as it goes. With a `phase` the steps may be recorded and replayed on a GPU (see `replay`).
     """
     cuda = (fabric := launch(device, settings.precision)).device.type == "cuda"
     model = placed(model, fabric.device)
@@ -101,7 +114,7 @@ def fit(
         bad_step.copy_(torch.where((bad_step < 0) & ~torch.isfinite(value), steps, bad_step))
 
     take = Replay(step, phase, run.noise) if cuda and phase and team.size == 1 else step
-    drawing = closing(batches(data, settings.batch_size, run.host, mine))
+    drawing = closing(_drawn(data, mine, run, renewal, averaged))
     with run.under_way(title), log, bar, drawing as drawn, fast_matmul(cuda), own_stream(cuda), held_back() as asked:
         while (done := run.progress) < 1:
             rate = settings.rate(done)
@@ -124,6 +137,19 @@ def fit(
             if stop:
                 raise Stopped(stop)
     return Fitted(good.keep().to(fabric.device), log.rows, run.step, run.elapsed)
+
+
+def _drawn(data: Data, mine: slice, run: State, renewal: Renewal | None, average: Field) -> Stream[Batch, None, None]:
+    """This process's part of every batch, of data that is renewed first where that is due."""
+    with closing(batches(data, run.settings.batch_size, run.host, mine)) as draws:
+        while True:
+            if renewal and (number := renewal.due(run.progress)) > run.renewed:
+                run.renewed_now(number)
+                renewal.renew(average, number)
+            elif renewal and run.stale:
+                with run.as_renewed():
+                    renewal.renew(average, run.renewed)
+            yield next(draws)
 
 
 def _backward(fabric: Fabric, model: Any, loss: Loss, batch: Batch, moment: Moment, parts: int) -> Tensor:

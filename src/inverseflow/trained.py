@@ -150,15 +150,8 @@ class Trained:
             )
         if beside is not None:
             x = torch.cat([x, torch.randn(x.shape, generator=beside)], dim=1)
-        tile, batch, tile_overlap = self.tile(x.shape[2:], tile_size, tile_overlap)
-        if tile == tuple(x.shape[2:]):
-            parts = [function(part) for part in torch.split(x, batch)]
-        else:
-            parts = [
-                tiling.apply(function, y, tile=tile, overlap=tile_overlap, multiple=self.multiple, batch=batch)[None]
-                for y in x
-            ]
-        results = [layout.restore(result) for result in torch.split(torch.cat(parts), self.channels, dim=1)]
+        whole = tiling.everywhere(function, x, self.flow, tile_size, tile_overlap)
+        results = [layout.restore(result) for result in torch.split(whole, self.channels, dim=1)]
         if isinstance(x1, Image):
             return [x1.replace(result.numpy()) for result in results]
         return [result if isinstance(x1, Tensor) else result.numpy() for result in results]
