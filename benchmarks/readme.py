@@ -29,11 +29,12 @@ def photographs() -> list[str]:
         "(`python -m benchmarks.run`; every table of the paper: `python -m benchmarks.table`; commands and versions in",
         "[benchmarks/results](benchmarks/results)):",
         "",
-        "| noise | input | map | posterior mean | paper's ICM | preset, seconds |",
+        "| noise | input | map | posterior mean | paper's ICM | method, preset, seconds |",
         "|---|---|---|---|---|---|",
     ]
     for row in measured:
-        r = load(row)
+        default = f"{row}_ifm"
+        r = load(default if (RESULTS / f"{default}.json").exists() else row)
         ours = {
             name: " / ".join(f"{scores[name]['psnr']:.2f}" for scores in r["scores"].values())
             for name in ("input", "map", "mean")
@@ -41,7 +42,7 @@ def photographs() -> list[str]:
         theirs = " / ".join(f"{paper[row][test]['map']:.2f}" for test in r["scores"])
         lines.append(
             f"| {paper[row]['title']} | {ours['input']} | {ours['map']} | **{ours['mean']}** | {theirs} |"
-            f" {r['preset']}, {r['seconds']['in_all']:.0f} |"
+            f" {r['method'].upper()}, {r['preset']}, {r['seconds']['in_all']:.0f} |"
         )
     return lines
 

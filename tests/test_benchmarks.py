@@ -151,7 +151,7 @@ def test_rows_run(name: str, sets: set[str], channels: int | None, data: Path) -
     if channels:
         assert figures["net"]["channels"] == channels
         assert not figures["net"].get("separate")
-        assert figures["steps"]["flow"] == 2
+        assert figures["steps"]["flow"] == (3 if figures["method"] == "ifm" else 2)  # those of the mean as well
         assert figures["parameters"] > 1000
     if name == "assumed50":
         assert figures["noise_told"] == "Gaussian(sigma=0.1961)"
@@ -219,6 +219,7 @@ def test_readme_is_made_from_the_rows_that_are_measured(tmp_path: Path, monkeypa
     one = {name: {"psnr": 20.0 + k} for k, name in enumerate(("input", "map", "mean"))}
     stored = {
         "scores": dict.fromkeys(("bsds500", "kodak", "set12"), one),
+        "method": "icm",
         "preset": "best",
         "seconds": {"in_all": 299.7},
         "conditions": {"device": "a GPU"},
@@ -227,7 +228,9 @@ def test_readme_is_made_from_the_rows_that_are_measured(tmp_path: Path, monkeypa
     monkeypatch.setattr(readme, "RESULTS", tmp_path)
     *_, last = readme.photographs()
     ours = " | ".join(["20.00 / 20.00 / 20.00", "21.00 / 21.00 / 21.00", "**22.00 / 22.00 / 22.00**"])
-    assert last == f"| Gaussian 25 | {ours} | 28.16 / 29.08 / 29.19 | best, 300 |"
+    assert last == f"| Gaussian 25 | {ours} | 28.16 / 29.08 / 29.19 | ICM, best, 300 |"
+    (tmp_path / "gaussian25_ifm.json").write_text(json.dumps(stored | {"method": "ifm", "preset": "balanced"}))
+    assert readme.photographs()[-1].endswith("| IFM, balanced, 300 |")  # the default for images, where it is measured
 
 
 def test_a_row_that_fails_does_not_stop_the_others(

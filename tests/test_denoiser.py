@@ -240,7 +240,7 @@ IMAGE = np.random.default_rng(0).random((1, 1, 20, 20), dtype=np.float32)
         (lambda: quick(IMAGE[0]), InputError, "axes="),
         (lambda: quick(IMAGE, axes="YX"), InputError, "names 2 axes"),
         (lambda: quick(IMAGE, axes="SCYQ"), InputError, "letters STCZYX"),
-        (lambda: quick(IMAGE, method="gan"), InputError, "icm or ifm"),
+        (lambda: quick(IMAGE, method="gan"), InputError, "auto, icm, ifm or"),
         (lambda: quick(IMAGE, estimate="best"), InputError, "mean or flow"),
         (lambda: quick([]), InputError, "empty"),
         (lambda: quick(IMAGE, net=TINY).denoise(np.zeros((1, 3, 20, 20))), InputError, "trained on 1 channels"),

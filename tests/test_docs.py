@@ -313,7 +313,15 @@ def test_figures_are_those_that_are_stored() -> None:
     assert f"{many['seconds']:.0f} s and {many['peak_memory_gb']:.1f} GB" in page_text("cells.md")
     method = " ".join(page_text("method.md").split())
     assert f"{demo['flow_psnr']:.2f} dB and the mean {demo['output_psnr']:.2f} dB" in method
-    for name in ("gaussian25", "gaussian75", "correlated", "poisson"):
+    for name in (
+        "gaussian25_ifm",
+        "correlated_ifm",
+        "jacobi_ifm",
+        "rayleigh_ifm",
+        "gaussian25",
+        "gaussian75",
+        "poisson",
+    ):
         score, seconds = results[name]["scores"]["bsds500"], results[name]["seconds"]["in_all"]
         scores = " | ".join(f"{score[key]['psnr']:.2f} dB" for key in ("input", "map", "mean"))
         assert f"| `{results[name]['preset']}` | {seconds:.0f} | {scores} |" in text, name

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from . import sweeps
 from .calibration import check_level
 from .engine import choose_device
 from .errors import InputError, ModelFileError, NoiseError, TrainingDiverged
@@ -19,7 +21,7 @@ from .methods import Method, choose_method
 from .model_file import read_model, write_model
 from .nets import NetSpec
 from .noise import Noise, Simulator, as_noise
-from .patches import Source, allowed_operations
+from .patches import Source
 from .posterior import mean_is_free
 from .process import Bridge, Process, noise_rms
 from .recipe import (
@@ -53,7 +55,7 @@ class Denoiser(Trained):
         x1: Any,
         noise: Noise | str | Callable[..., Any],
         *,
-        method: str | Callable[[Process], Method] = "icm",
+        method: str | Callable[[Process], Method] = "auto",
         axes: str | None = None,
         net: NetSpec | nn.Module | None = None,
         settings: Settings | None = None,
@@ -81,7 +83,8 @@ class Denoiser(Trained):
 
         x1        noisy images (B, C, *S) or a table (B, D); any other order with `axes`; or a list of images
         noise     a noise model in data units, text such as "gaussian:sigma=25", or a function f(x0, generator) -> x1
-        method    "icm" (default), "ifm", or a function that makes a Method from the bridge of the (scaled) noise
+        method    "icm", "ifm", or a function that makes a Method from the bridge of the (scaled) noise; "auto" is ifm
+                  for images of which sweeps are little work, else icm
         net       a NetSpec, or any module called as net(x, t); by default an MLP or a U-Net that fits the device
         settings  steps or seconds, learning rate, ... of the first stage; mean_settings of the posterior mean
         preset    "fast", "balanced", "best": network and settings where none are given (at most max_seconds, max_steps;
@@ -106,11 +109,7 @@ class Denoiser(Trained):
         images = without_gaps(images, scaling.carry(noise), seed)
         preset = choose_preset(preset, device)
         patch_size = patch_size or default_patch(images, preset)
-        if source is None:
-            data = as_data(images, noise, patch_size=patch_size, augment=augment)
-        else:
-            turns = allowed_operations(noise, images[0].ndim - 1) if augment else ()
-            data = source.patches(scaling, patch_size, turns)
+        data = as_data(images, noise, patch_size=patch_size, augment=augment, source=source, scaling=scaling)
         chosen_for_us = settings is None and max_steps is None  # then the training may end when it has learned enough
         std = std and estimate == "mean" and not isinstance(noise, Simulator)
         more = rounds * (SPREAD_SHARE * std + SAMPLER_SHARE * (samples or rounds > 1)) + (rounds - 1)
@@ -122,17 +121,20 @@ class Denoiser(Trained):
             raise NoiseError(
                 f"{type(noise).__name__} noise changes nothing in these data; check its numbers and units."
             )
+        length = partial(
+            default_settings, settings, mean_settings, images, preset, max_seconds, max_steps,
+            more=more, accumulate=accumulate,
+        )  # fmt: skip
+        if method == "auto":
+            one_stage = estimate == "mean" and rounds == 1 and not mean_settings and not isinstance(noise, Simulator)
+            method = "ifm" if one_stage and sweeps.pay(data, length(free_mean=True)[0]) else "icm"
         chosen = choose_method(method)(Bridge(inner))
         start = chosen.prepare(spec.build(seed) if isinstance(spec, NetSpec) else spec, rms).to(device)
         free = mean_is_free(chosen, start, noise, some[:1].to(device))
         _check_rounds(rounds, free)
-        settings, mean_settings = default_settings(
-            settings, mean_settings, images, preset, max_seconds, max_steps,
-            more=more, accumulate=accumulate, free_mean=free and estimate == "mean",
-        )  # fmt: skip
+        settings, mean_settings = length(free_mean=free and estimate == "mean")
         identity = {"noise": noise.to_dict(), "data": scaling.fingerprint, "samples": len(images)}
-        where = Path(folder) if folder else None
-        stages = Stages(data, inner, spec, device, seed, where, resume, progress, identity)
+        stages = Stages(data, inner, spec, device, seed, Path(folder) if folder else None, resume, progress, identity)
         enough = renoising(chosen, inner, data, device) if chosen_for_us else None
         nets = posterior_nets(images, noise, preset)
 

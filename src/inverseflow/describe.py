@@ -133,6 +133,7 @@ def cost(
         nan=nan,
         preset=preset,
         settings=trial,
+        method="icm",
         estimate="flow",
         device=device,
         progress=False,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,7 +13,7 @@ from .errors import InputError
 from .nets import NetSpec
 from .noise import Noise
 from .noise.base import stages
-from .patches import Data, Patches, Rows, allowed_operations
+from .patches import Data, Patches, Rows, Source, allowed_operations
 from .settings import Settings
 
 FEW_PIXELS = 4_000_000  # below this a large network learns the images by heart, noise included
@@ -40,12 +41,23 @@ def choose_preset(preset: str, device: str) -> str:
     return preset
 
 
-def as_data(samples: Sequence[Tensor], noise: Noise, *, patch_size: int, augment: bool) -> Data:
-    """Rows of a table, or random crops of images with the flips and turns that the noise allows."""
+def as_data(
+    samples: Sequence[Tensor],
+    noise: Noise,
+    *,
+    patch_size: int,
+    augment: bool,
+    source: Source | None = None,
+    scaling: Any = None,
+) -> Data:
+    """Rows of a table, or random crops of images with the flips and turns that the noise allows; of a source, whose
+    samples are a part of it, crops read from it.
+    """
     dims = samples[0].ndim - 1
     if not dims:
         return Rows(torch.stack(list(samples)))
-    return Patches(samples, patch_size, allowed_operations(noise, dims) if augment else ())
+    turns = allowed_operations(noise, dims) if augment else ()
+    return source.patches(scaling, patch_size, turns) if source else Patches(samples, patch_size, turns)
 
 
 def default_patch(samples: Sequence[Tensor], preset: str) -> int:
@@ -93,17 +105,18 @@ def default_settings(
     free_mean: bool = False,
 ) -> tuple[Settings, Settings]:
     """Settings of the two stages. Without them, `seconds` ends all stages together, of which further ones take `more`
-    of the first one's time; `steps` are those of the first. A first stage whose mean is free is as long as both.
+    of the first one's time; `steps` are those of the first. A first stage whose mean is free has those of both.
     """
     share = MEAN_SHARE[preset] if samples[0].ndim > 1 else 0.5
     if first is None:
         first = TABLE if samples[0].ndim == 1 else PRESETS[preset]
-        if free_mean and first.steps:
-            first, share = replace(first, steps=round((1 + share) * first.steps)), 0.0
+        steps = steps or first.steps
+        if free_mean and steps:
+            steps, share = round((1 + share) * steps), 0.0
         if samples[0].ndim == 4:
             first = replace(first, batch_size=max(1, first.batch_size // 4))
         seconds = seconds / (1 + share + more) if seconds else None
-        first = replace(first, seconds=seconds, steps=steps or first.steps, accumulate=accumulate)
+        first = replace(first, seconds=seconds, steps=steps, accumulate=accumulate)
     if second is None:
         part = max(1, int(share * first.steps)) if first.steps else None
         second = replace(first, steps=part, seconds=share * first.seconds if share and first.seconds else None)

@@ -11,6 +11,7 @@ sigma^2 / (k + 25), and what is there besides grows back, by s^2 / sigma^2 of it
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import cast
 
@@ -26,8 +27,11 @@ from .settings import Settings
 MOMENTS = (0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 """The parts of the training after which all images are estimated anew."""
 BY_MEAN = 2
-SOLVER_STEPS = 2  # of the map's ODE, by the midpoint rule
+SOLVER_STEPS, SPACING = 3, 1.5
+"""Of the map's ODE, by the midpoint rule. Two equal steps lose what is a third of the noise and less for good."""
 AT_END = 0.5  # of the times
+PASSES = 3  # of the network in a step of flow matching, a backward pass counted as two
+LITTLE = 0.5
 
 
 class Sweeps:
@@ -36,7 +40,7 @@ class Sweeps:
     def __init__(self, method: InverseFlowMatching, noisy: Patches, model: nn.Module) -> None:
         self.noisy, self.model = noisy, model
         self.data = noisy.mapped(torch.clone)  # at first, as the network begins as the identity
-        self.method = replace(method, solver_steps=SOLVER_STEPS)
+        self.method = replace(method, solver_steps=SOLVER_STEPS, spacing=SPACING)
         self.objective = FlowMatching(method.process, at_end=AT_END)
 
     def due(self, progress: float) -> int:
@@ -56,8 +60,19 @@ class Sweeps:
 
 def in_sweeps(method: Method, free_mean: bool, data: Data, how: Settings) -> bool:
     """Images in memory, and so many steps that sweeps are less work than an ODE in each of them."""
-    if not isinstance(method, InverseFlowMatching) or not isinstance(data, Patches) or not free_mean or method.averaged:
+    if not isinstance(method, InverseFlowMatching) or not free_mean or method.averaged:
         return False
-    passes = BY_MEAN + 2 * SOLVER_STEPS * (len(MOMENTS) - BY_MEAN)
-    in_steps = 2 * method.solver_steps * (how.steps or 0) * how.batch_size * data.values_per_sample
-    return how.steps is None or passes * data.values.numel() < in_steps
+    return sweeps_over_steps(data, how) < 2 * method.solver_steps / PASSES
+
+
+def pay(data: Data, how: Settings) -> bool:
+    """Is all that sweeps need little beside the training itself?"""
+    return sweeps_over_steps(data, how) < LITTLE
+
+
+def sweeps_over_steps(data: Data, how: Settings) -> float:
+    """The work of all sweeps over that of all steps; infinite for what is no images in memory."""
+    if not isinstance(data, Patches):
+        return math.inf
+    sweeps = (BY_MEAN + 2 * SOLVER_STEPS * (len(MOMENTS) - BY_MEAN)) * data.values.numel()
+    return sweeps / (PASSES * (how.steps or math.inf) * how.batch_size * data.values_per_sample)
