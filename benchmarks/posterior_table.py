@@ -44,7 +44,7 @@ def _example() -> list[tuple[str, str, str]]:
     draws = [found[f"psnr_{key}"] for key in ("mean", "one_draw", "mean_of_8_draws")]
     seconds = found["seconds"]
     held = f"{said:.2f}; {true:.2f} grey levels; {100 * found['held_by_90_percent_intervals']:.1f} %"
-    cost = [100 * seconds[stage] / (seconds["flow"] + seconds["mean"]) for stage in ("spread", "sampler")]
+    cost = [100 * seconds[stage] / (seconds["flow"] + seconds.get("mean", 0)) for stage in ("spread", "sampler")]
     return [
         ("the photograph above: error said; true; held by 90 % intervals", held, "uncertainty"),
         ("PSNR of the mean; of one draw; of the mean of 8 draws", _joined(draws, "dB"), "uncertainty"),

@@ -32,8 +32,9 @@ def measure(sample: str, preset: str, stop: bool, data: Path) -> dict[str, Any]:
     truth = read(data, f"FMD/gt/{sample}_1.png")[0].astype(np.float64)
     noise = ivf.estimate_noise(captures[1:], axes="TYX", repeats="T").noise
     started = time.perf_counter()
-    settings = None if stop else PRESETS[preset]
-    model = ivf.Denoiser.train(captures[0], noise, axes="YX", preset=preset, settings=settings, progress=False)
+    # Steps that are asked for are done to the last; a part of them would come on top for the best estimate.
+    steps = None if stop else PRESETS[preset].steps
+    model = ivf.Denoiser.train(captures[0], noise, axes="YX", preset=preset, max_steps=steps, progress=False)
     figures: dict[str, Any] = {"sample": sample, "preset": preset, "end": "stopped" if stop else "whole"}
     figures |= {"seconds": round(time.perf_counter() - started, 1), "steps": model.description["steps"]}
     for estimate in ("flow", "mean"):

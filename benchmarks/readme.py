@@ -26,8 +26,8 @@ def photographs() -> list[str]:
     lines = [
         "BSDS500 test / Kodak / Set12, PSNR in dB, trained on one noisy copy of 200 images, one seed,"
         f" {load(measured[0])['conditions']['device']}",
-        "(`python -m benchmarks.run`; every table of the paper: `python -m benchmarks.table`; commands and versions in",
-        "[benchmarks/results](benchmarks/results)):",
+        "(`python -m benchmarks.run`; every table of the paper: `python -m benchmarks.table`; commands, commits and",
+        "versions in [benchmarks/results](benchmarks/results)). IFM is the default for images:",
         "",
         "| noise | input | map | posterior mean | paper's ICM | method, preset, seconds |",
         "|---|---|---|---|---|---|",

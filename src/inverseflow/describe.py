@@ -93,7 +93,7 @@ def _weights(header: Header) -> dict[str, dict[str, int]]:
     counts: dict[str, int] = {}
     for name, (_, shape) in header.tensors.items():
         part = name.partition(".")[0]
-        if part not in ("calibration", "optimizer", "generator"):
+        if part not in ("calibration", "optimizer", "generator", "renewed_by"):
             counts[part] = counts.get(part, 0) + math.prod(shape)
     return {"weights": counts}
 
