@@ -7,7 +7,7 @@ One JSON per part, results/speed_PART_DEVICE.json:
 steps       milliseconds of an ICM step, our networks and the paper's U-Net (the authors' code: 445 ms as released, 175
             with TF32), as the loop takes them: compiled and recorded where that pays
 denoising   megapixels per second of `Denoiser.denoise` on 2048 x 2048, from and to the host's memory
-quality     PSNR on the BSDS500 test images, Gaussian 25, after some seconds of training, compiling included
+quality     PSNR on the BSDS500 test images, Gaussian 25, after some seconds of training by --method, compiling included
 """
 
 from __future__ import annotations
@@ -85,9 +85,10 @@ def quality(given: argparse.Namespace) -> list[dict[str, Any]]:
     datasets.load({"data": "photographs", "noise": "gaussian:sigma=0.1"}, given.data)  # decoded once
     rows = []
     for budget in given.seconds:
-        found = run("gaussian25", given.data, Options(seconds=budget))
+        found = run("gaussian25_ifm" if given.method == "ifm" else "gaussian25", given.data, Options(seconds=budget))
         scores = {test: values["mean"]["psnr"] for test, values in found["scores"].items()}
-        rows.append({"seconds_asked": budget, "seconds": found["seconds"], "steps": found["steps"], "psnr": scores})
+        rows.append({"method": given.method, "seconds_asked": budget, "psnr": scores})
+        rows[-1] |= {key: found[key] for key in ("seconds", "steps")}
         print(rows[-1], flush=True)
     return rows
 
@@ -101,6 +102,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--seconds", type=float, nargs="+", default=[40.0, 60.0], help="budgets of the part quality")
+    parser.add_argument("--method", choices=("icm", "ifm"), default="ifm", help="of the part quality")
     parser.add_argument("--nets", nargs="+", choices=NETS, default=list(NETS), help="of the parts steps and denoising")
     given = parser.parse_args()
     for part in given.parts:
