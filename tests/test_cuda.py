@@ -8,13 +8,14 @@ import pytest
 import torch
 
 import inverseflow as ivf
-from inverseflow.methods import Batch, FlowMatching, InverseConsistency, Moment
+from inverseflow.methods import Batch, FlowMatching, InverseConsistency, InverseFlowMatching, Moment
 from inverseflow.nets.wrappers import ResidualFlow, Spread, Velocity
 from inverseflow.noise import FunctionNoise, Noise, Scaled
 from inverseflow.patches import Patches, allowed_operations
 from inverseflow.posterior import TO_NORMAL, Pairs, PosteriorFlow, PosteriorMean, PosteriorSpread, by_map
 from inverseflow.process import Bridge
 from inverseflow.replay import Phase, can_replay
+from inverseflow.sweeps import Sweeps
 
 pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
@@ -108,6 +109,25 @@ def test_replayed_steps_of_what_is_learned_from_pairs() -> None:
             found.append(fitted.model.state_dict())
         for key, values in found[1].items():
             assert torch.allclose(found[0][key], values, atol=2e-3), (name, key)
+
+
+def test_replayed_steps_on_data_that_is_renewed() -> None:
+    """A recorded step reads what the last sweep has made of the images."""
+    method = InverseFlowMatching(Bridge(ivf.Gaussian(0.3).to("cuda")))
+    images = [torch.rand(1, 24, 24, generator=torch.Generator().manual_seed(k)).cuda() for k in range(4)]
+    found = []
+    for recorded in (True, False):
+        start = method.prepare(ivf.NetSpec("UNet", widths=(8, 16), blocks=1).build(), 0.3).cuda()
+        sweeps, settings = (
+            Sweeps(method, Patches(images, 16), start),
+            ivf.Settings(steps=60, batch_size=4, precision="32-true"),
+        )
+        phase = sweeps.objective.phase if recorded else None
+        common: dict[str, Any] = {"renewal": sweeps, "phase": phase, "device": "cuda", "progress": False}
+        found.append(ivf.fit(start, sweeps.objective.loss, sweeps.data, settings, **common).model.state_dict())
+        assert not torch.equal(sweeps.data.values, sweeps.noisy.values)
+    for name, values in found[1].items():
+        assert torch.allclose(found[0][name], values, atol=2e-3), name
 
 
 @pytest.mark.parametrize("compiled", [False, True])
