@@ -19,8 +19,9 @@ def load(name: str) -> dict[str, Any]:
 
 
 def constants() -> list[str]:
-    rows = [(f"denoising, {row['net']}, one H200", f"{row['mpx_per_s']:.0f} megapixels/s", "speed denoising")
-            for row in load("speed_denoising_cuda")["rows"] if row["what"] == "mean"]  # fmt: skip
+    rows = [(f"denoising 2048 x 2048, {row['net']}, {where}", f"{row['mpx_per_s']:.3g} megapixels/s", "speed denoising")
+            for kind, where in (("cuda", "one H200"), ("cpu", "two CPU cores"))
+            for row in load(f"speed_denoising_{kind}")["rows"] if row["what"] == "mean"]  # fmt: skip
     rows += [
         (f"a training step, {row['net']}, {row['batch']} x {row['side']} x {row['side']}, one H200",
          f"{row['ms']:.1f} ms", "speed steps")
