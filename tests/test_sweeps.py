@@ -133,6 +133,8 @@ def test_sweeps_or_an_ode_in_every_step() -> None:
     [
         ({}, "ifm"),
         ({"method": "icm"}, "icm"),
+        ({"x1": torch.rand(50, 3)}, "icm"),
+        ({"noise": ivf.Simulator(lambda x: 2 * x)}, "icm"),
         ({"settings": Settings(steps=2, batch_size=2)}, "icm"),  # sweeps would be most of the work
         ({"estimate": "flow"}, "icm"),
         ({"mean_settings": Settings(steps=2)}, "icm"),
@@ -147,7 +149,6 @@ def test_the_method_that_is_chosen(arguments, method: str, monkeypatch) -> None:
         raise Chosen(name)
 
     monkeypatch.setattr("inverseflow.denoiser.choose_method", note)
+    usual = {"x1": torch.rand(1, 1, 64, 64), "noise": ivf.Gaussian(0.1), "preset": "fast", "device": "cpu"}
     with pytest.raises(Chosen, match=method):
-        ivf.Denoiser.train(torch.rand(1, 1, 64, 64), ivf.Gaussian(0.1), preset="fast", device="cpu", **arguments)
-    with pytest.raises(Chosen, match="icm"):  # a table, and a deterministic transformation
-        ivf.Denoiser.train(torch.rand(50, 3), ivf.Gaussian(0.1), preset="fast", device="cpu")
+        ivf.Denoiser.train(**(usual | arguments))
