@@ -18,8 +18,8 @@ from .whole import write_whole
 
 LARGEST_HEADER = MAX_HEADER - 2**21
 """Bytes of what we say; the names and places of the tensors come on top."""
-ADAM = ("step", "exp_avg", "exp_avg_sq")
-"""What the optimiser keeps of every parameter."""
+KEPT = {frozenset(("step", "exp_avg", "exp_avg_sq")), frozenset(("momentum",))}
+"""What an optimiser keeps of a parameter: Adam, Muon."""
 
 
 def write_tensors(path: Path, tensors: dict[str, Tensor], header: dict[str, Any]) -> None:
@@ -59,7 +59,7 @@ def read_values(path: Path) -> dict[str, Tensor]:
 
 
 def flatten_optimizer(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """Adam's state as named tensors: "0.exp_avg", "0.step", ..."""
+    """Its state as named tensors: "0.exp_avg", "0.step", "7.momentum", ..."""
     state = optimizer.state_dict()["state"]
     return {f"{i}.{name}": value for i, values in state.items() for name, value in values.items()}
 
@@ -75,7 +75,7 @@ def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: dict[str, Tenso
         if value.ndim and value.shape != weights[int(i)].shape:
             raise ValueError(f"the state {key} of the optimiser has the shape {tuple(value.shape)}")
         state.setdefault(int(i), {})[name] = part_of(value, weights[int(i)])
-    if {frozenset(values) for values in state.values()} - {frozenset(ADAM)} or set(state) - set(range(len(weights))):
+    if {frozenset(values) for values in state.values()} - KEPT or set(state) - set(range(len(weights))):
         raise ValueError("the state of the optimiser is not complete")
     optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
 

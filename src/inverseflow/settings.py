@@ -18,7 +18,8 @@ class Settings:
     seconds: float | None = None
     batch_size: int = 8  # of a step, over all processes
     accumulate: int = 1  # parts in which a process goes through its batch, where memory holds no more
-    lr: float = 1e-3
+    optimizer: str = "auto"  # "muon" where the network has convolutions, else "adamw"
+    lr: float | None = None  # None: 0.003 with muon, 0.001 with adamw
     schedule: str = "cosine"  # or "constant", or "step": half of lr in the second half
     warmup: float = 0.02  # part of the training over which lr rises from 0
     ema: float = 0.999
@@ -39,6 +40,8 @@ class Settings:
                 raise InputError(f"{name} must be greater than 0, not {value}.")
         if self.schedule not in ("cosine", "constant", "step"):
             raise InputError(f"schedule must be cosine, constant or step, not {self.schedule!r}.")
+        if self.optimizer not in ("auto", "muon", "adamw"):
+            raise InputError(f"optimizer must be auto, muon or adamw, not {self.optimizer!r}.")
         if not 0 <= self.ema < 1:
             raise InputError(f"ema must be in [0, 1), not {self.ema}.")
 
@@ -49,6 +52,7 @@ class Settings:
 
     def rate(self, progress: float) -> float:
         """The learning rate when the part `progress` of the training is done."""
+        assert self.lr, "`suited` has chosen one"
         warm = min(1.0, (progress + 1e-3) / self.warmup) if self.warmup else 1.0
         if self.schedule == "cosine":
             return self.lr * warm * (0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi * progress)))

@@ -26,6 +26,7 @@ from .interrupt import Stopped, held_back
 from .logs import MetricsLog, ProgressBar
 from .losses import Field
 from .methods import Batch, Moment
+from .optimizer import make_optimizer, set_rate, suited
 from .patches import Data, batches
 from .replay import Phase, Replay, own_stream
 from .settings import Settings
@@ -85,10 +86,10 @@ def fit(
     changes `data` as it goes. With a `phase` the steps may be recorded and replayed on a GPU (see `replay`).
     """
     cuda = (fabric := launch(device, settings.precision)).device.type == "cuda"
-    model = placed(model, fabric.device)
+    model, settings = placed(model, fabric.device), suited(settings, model)
     average, last_good = (copy.deepcopy(model).requires_grad_(False) for _ in range(2))
     wrapped = fabric.setup_module(_compiled(model, settings, data, cuda))  # from here on `model` may be shared out
-    average, plain = shared_like(average, model), _optimizer(model, settings, cuda)
+    average, plain = shared_like(average, model), make_optimizer(model, settings, cuda)
     mine = (team := current_team()).share(settings.batch_size)
     place = fabric.device, seed, Path(folder) if folder else None
     run = State(model, average, plain, *place, settings, identity, team)
@@ -118,7 +119,7 @@ def fit(
     with run.under_way(title), log, bar, drawing as drawn, fast_matmul(cuda), own_stream(cuda), held_back() as asked:
         while (done := run.progress) < 1:
             rate = settings.rate(done)
-            _set_rate(optimizer, rate)
+            set_rate(optimizer, rate)
             take(next(drawn), done)
             run.advance()
             if watch and run.is_look_due():
@@ -178,22 +179,6 @@ def _in_precision(model: nn.Module, fabric: Fabric) -> Field:
         return output.to(x.dtype)
 
     return evaluate
-
-
-def _optimizer(model: nn.Module, settings: Settings, cuda: bool) -> torch.optim.Optimizer:
-    """On a GPU the learning rate lies there, where a recorded step reads it."""
-    lr = torch.tensor(settings.lr, device="cuda") if cuda else settings.lr
-    return torch.optim.AdamW(
-        model.parameters(), lr, betas=(0.9, 0.99), weight_decay=settings.weight_decay, fused=True, capturable=cuda
-    )
-
-
-def _set_rate(optimizer: Any, rate: float) -> None:
-    group = optimizer.param_groups[0]
-    if isinstance(group["lr"], Tensor):
-        group["lr"].fill_(rate)
-    else:
-        group["lr"] = rate
 
 
 def all_finite(model: nn.Module) -> bool:
