@@ -27,14 +27,13 @@ def photographs() -> list[str]:
         "BSDS500 test / Kodak / Set12, PSNR in dB, trained on one noisy copy of 200 images, one seed,"
         f" {load(measured[0])['conditions']['device']}",
         "(`python -m benchmarks.run`; every table of the paper: `python -m benchmarks.table`; commands, commits and",
-        "versions in [benchmarks/results](benchmarks/results)). IFM is the default for images:",
+        "versions in [benchmarks/results](benchmarks/results)):",
         "",
-        "| noise | input | map | posterior mean | paper's ICM | method, preset, seconds |",
+        "| noise | input | map | posterior mean | paper's ICM | seconds |",
         "|---|---|---|---|---|---|",
     ]
     for row in measured:
-        default = f"{row}_ifm"
-        r = load(default if (RESULTS / f"{default}.json").exists() else row)
+        r = load(row)
         ours = {
             name: " / ".join(f"{scores[name]['psnr']:.2f}" for scores in r["scores"].values())
             for name in ("input", "map", "mean")
@@ -42,7 +41,7 @@ def photographs() -> list[str]:
         theirs = " / ".join(f"{paper[row][test]['map']:.2f}" for test in r["scores"])
         lines.append(
             f"| {paper[row]['title']} | {ours['input']} | {ours['map']} | **{ours['mean']}** | {theirs} |"
-            f" {r['method'].upper()}, {r['preset']}, {r['seconds']['in_all']:.0f} |"
+            f" {r['seconds']['in_all']:.0f} |"
         )
     return lines
 

@@ -85,7 +85,7 @@ def quality(given: argparse.Namespace) -> list[dict[str, Any]]:
     datasets.load({"data": "photographs", "noise": "gaussian:sigma=0.1"}, given.data)  # decoded once
     rows = []
     for budget in given.seconds:
-        found = run("gaussian25_ifm" if given.method == "ifm" else "gaussian25", given.data, Options(seconds=budget))
+        found = run("gaussian25" if given.method == "ifm" else "gaussian25_icm", given.data, Options(seconds=budget))
         scores = {test: values["mean"]["psnr"] for test, values in found["scores"].items()}
         rows.append({"method": given.method, "seconds_asked": budget, "psnr": scores})
         rows[-1] |= {key: found[key] for key in ("seconds", "steps")}

@@ -3,8 +3,8 @@
     python -m benchmarks.table [--table N] [--results DIR]
 
 A cell holds the paper's figure and, behind the arrow, ours; what has not been measured is a dash, and the rows that are
-missing are named below each table. Seconds are those of ours, training in all: the inverse consistency model with its
-posterior mean, then inverse flow matching.
+missing are named below each table. The paper's figures in the columns of ours are those of its ICM. Seconds are those
+of ours, training in all.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ TITLES = {
     "noise2self": "Noise2Self",
     "noise2score": "Noise2Score",
     "sure": "MC-SURE",
-    "map": "ICM map",
-    "mean": "ICM mean",
-    "ifm_map": "IFM map",
-    "ifm_mean": "IFM mean",
+    "icm_map": "ICM map",
+    "icm_mean": "ICM mean",
+    "map": "ours, map",
+    "mean": "ours, mean",
 }
 SETS = {"bsds500": "BSDS500", "kodak": "Kodak", "set12": "Set12", "ptnp": "", "fmd": "", "oct": ""}
 ELSEWHERE = ("noise2noise",)
@@ -46,8 +46,8 @@ def place(row: str, column: str) -> tuple[str, str]:
     """The result that holds a column of a row, and the estimate's name in it."""
     if column in ("input", "map", "mean"):
         return row, column
-    if column.startswith("ifm_"):
-        return f"{row}_ifm", column.removeprefix("ifm_")
+    if column.startswith("icm_"):
+        return f"{row}_icm", column.removeprefix("icm_")
     return f"{row}_{column}", "mean"
 
 
@@ -84,8 +84,7 @@ def markdown(table: dict[str, Any], folder: Path) -> str:
     for row, entry in table["rows"].items():
         for test in (key for key in entry if key in SETS):
             cells = [_cell(results, row, column, test, entry) for column in columns]
-            ours = [name for name in (row, f"{row}_ifm") if name in wanted(table)]
-            seconds = ", ".join(f"{results[n]['seconds']['in_all']:.0f}" if n in results else "-" for n in ours)
+            seconds = f"{results[row]['seconds']['in_all']:.0f}" if row in results else "-"
             title = f"{entry['title']} {SETS[test]}".strip()
             lines.append("| " + " | ".join([title, *cells, seconds]) + " |")
     missing = [name for name in wanted(table) if name not in results]

@@ -141,7 +141,7 @@ def main() -> None:
     method = kind(process, averaged=True)
     net = ivf.NetSpec("UNet", channels=2, widths=(48, 96), blocks=2, patch=2, padding_mode="circular")
     scale = float((DURATION * equations(train_final)).square().mean().sqrt())
-    settings = ivf.Settings(steps=arguments.steps, batch_size=16, lr=1e-3, clip=None)
+    settings = ivf.Settings(steps=arguments.steps, batch_size=16, optimizer="adamw", clip=None)
     fitted = ivf.fit(
         method.prepare(net.build(arguments.seed), scale),
         method.loss,

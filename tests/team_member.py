@@ -1,6 +1,7 @@
 """What each process of tests/test_team.py does: python team_member.py OUT TASK, alone or under torchrun.
 
-With STRATEGY=fsdp in the environment the processes share out the weights too.
+With STRATEGY=fsdp in the environment the processes share out the weights too; with OPTIMIZER=muon they train with that,
+in small steps, as it makes as much of what is weak in a gradient as of what is strong, of rounding too.
 """
 
 from __future__ import annotations
@@ -71,11 +72,14 @@ def train(out: Path, first: int | None, folder: Path | None = None) -> None:
         held[:] = [(parameter.numel(), in_memory(parameter)) for parameter in model.parameters()]
         return exact_loss(model, batch, moment)
 
-    settings = ivf.Settings(steps=50, batch_size=BATCH, checkpoint_steps=5, log_every=10)
+    optimizer = os.environ.get("OPTIMIZER", "adamw")
+    rate = 2e-5 if optimizer == "muon" else 1e-3
+    settings = ivf.Settings(steps=50, batch_size=BATCH, checkpoint_steps=5, log_every=10, optimizer=optimizer, lr=rate)
     fitted = ivf.fit(
         network(), loss, data(), settings, device="cpu", folder=folder, resume=folder is not None, progress=False
     )
     found = {"weights": fitted.model.state_dict(), "x": seen, "noise": noises, "held": held}
+    found["start"] = network().state_dict()
     torch.save(found, out / f"{team.size}_{team.rank}.pt")
 
 

@@ -35,7 +35,7 @@ LAYERS = [
         "calibration",
         "masking",
     },
-    {"samples", "outputs", "estimate", "state"},
+    {"samples", "outputs", "estimate", "state", "optimizer"},
     {"process", "audit"},
     {"losses"},
     {"methods"},

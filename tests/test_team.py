@@ -25,10 +25,10 @@ MEMBER = Path(__file__).with_name("team_member.py")
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 
 
-def members(count: int, *arguments: Any, killed: bool = False, strategy: str = "ddp") -> None:
+def members(count: int, *arguments: Any, killed: bool = False, strategy: str = "ddp", optimizer: str = "adamw") -> None:
     start = TORCHRUN if count == 2 else [sys.executable]
     command = [*start, MEMBER, *map(str, arguments)]
-    where = os.environ | {"STRATEGY": strategy}
+    where = os.environ | {"STRATEGY": strategy, "OPTIMIZER": optimizer}
     done = subprocess.run(command, env=where, capture_output=True, text=True, timeout=900, check=False)
     assert (done.returncode != 0) == killed, done.stderr[-2000:]
 
@@ -56,13 +56,16 @@ def test_two_processes_have_the_gradient_of_one(tmp_path) -> None:
         assert differ(one["gradient"], alone["gradient"]) < 1e-6
 
 
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
-def test_two_processes_arrive_where_one_does_and_any_number_goes_on(tmp_path, strategy: str) -> None:
-    members(1, tmp_path, "whole")
-    members(2, tmp_path, "whole", strategy=strategy)
+def test_two_processes_arrive_where_one_does_and_any_number_goes_on(tmp_path, strategy: str, optimizer: str) -> None:
+    how: dict[str, Any] = {"strategy": strategy, "optimizer": optimizer}
+    members(1, tmp_path, "whole", optimizer=optimizer)
+    members(2, tmp_path, "whole", **how)
     alone, first, second = (load(tmp_path / name) for name in ("1_0.pt", "2_0.pt", "2_1.pt"))
     assert differ(first["weights"], second["weights"]) == 0
     assert differ(first["weights"], alone["weights"]) < 1e-5
+    assert differ(alone["weights"], alone["start"]) > 2e-4  # all have gone far
     assert len(alone["x"]) == 50
     for key in ("x", "noise"):  # each its own crops and its own noise
         assert not any(torch.equal(a, b) for a, b in zip(first[key], second[key], strict=True))
@@ -76,9 +79,9 @@ def test_two_processes_arrive_where_one_does_and_any_number_goes_on(tmp_path, st
 
     for name in ("1_0.pt", "2_0.pt", "2_1.pt"):
         (tmp_path / name).unlink()
-    members(2, tmp_path, "killed", 17, killed=True, strategy=strategy)  # the checkpoint is that of step 15
-    members(1, tmp_path, "killed", 12, killed=True)  # goes on to step 27: that of step 25
-    members(2, tmp_path, "resumed", strategy=strategy)
+    members(2, tmp_path, "killed", 17, killed=True, **how)  # the checkpoint is that of step 15
+    members(1, tmp_path, "killed", 12, killed=True, optimizer=optimizer)  # goes on to step 27: that of step 25
+    members(2, tmp_path, "resumed", **how)
     found = load(tmp_path / "2_0.pt")
     assert len(found["x"]) == 25
     assert differ(found["weights"], alone["weights"]) < 1e-5

@@ -20,9 +20,9 @@ FEW_PIXELS = 4_000_000  # below this a large network learns the images by heart,
 SMALL_NET = {"widths": (32, 64, 96), "blocks": 1, "patch": 2}
 
 PRESETS = {
-    "fast": Settings(steps=1000, batch_size=8),
-    "balanced": Settings(steps=2500, batch_size=32),
-    "best": Settings(steps=8000, batch_size=32),
+    "fast": Settings(steps=500, batch_size=8),
+    "balanced": Settings(steps=1250, batch_size=16),
+    "best": Settings(steps=4000, batch_size=32),
 }
 """Lengths of training for images: one image on two CPU cores, a minute or two on a large GPU, the benchmark tables."""
 MEAN_SHARE = {"fast": 0.5, "balanced": 1.0, "best": 1.0}

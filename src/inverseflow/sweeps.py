@@ -31,7 +31,7 @@ SOLVER_STEPS, SPACING = 3, 1.5
 """Of the map's ODE, by the midpoint rule. Two equal steps lose what is a third of the noise and less for good."""
 AT_END = 0.5  # of the times
 PASSES = 3  # of the network in a step of flow matching, a backward pass counted as two
-LITTLE = 0.5  # of the work of all steps
+LITTLE = 1.0  # of the work of all steps
 
 
 class Sweeps:

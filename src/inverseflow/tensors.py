@@ -41,8 +41,13 @@ def uniform(x: Tensor, generator: Generator = None) -> Tensor:
 
 
 def ones(x: Tensor) -> Tensor:
-    """Time t = 1 for every sample of x, shape (B,)."""
-    return x.new_ones(x.shape[0])
+    """Time t = 1 for every sample of x, shape (B,): one number in memory, see `alike`."""
+    return x.new_ones(1).expand(x.shape[0])
+
+
+def alike(t: Tensor) -> bool:
+    """Are the times (B,) one number in memory?"""
+    return t.shape[0] == 1 or t.stride(0) == 0
 
 
 def normal_like(x: Tensor, generator: Generator = None) -> Tensor:

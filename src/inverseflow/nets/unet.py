@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..tensors import alike
 from .embedding import FourierTime
 
 CONV: dict[int, type[nn.Module]] = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
@@ -33,7 +34,7 @@ class Block(nn.Module):
     def forward(self, x: Tensor, embedded: Tensor) -> Tensor:
         scale, shift = self.time(embedded).chunk(2, dim=1)
         h = nn.functional.silu(bounded(x))
-        if len(x) == 1:  # one time for all pixels: into the weights, of which there are fewer
+        if len(embedded) == 1:  # one time for all pixels: into the weights, of which there are fewer
             h = self._scaled(h, 1 + scale[0], shift[0])
         else:
             scale, shift = (part.reshape(*part.shape, *(1,) * (x.ndim - 2)) for part in (scale, shift))
@@ -110,11 +111,12 @@ class UNet(nn.Module):
     def forward(self, x: Tensor, t: Tensor) -> Tensor:
         if self.separate and x.shape[1] > self.arrays:
             each = x.reshape(len(x), self.arrays, -1, *x.shape[2:]).transpose(1, 2)
-            alone: Tensor = self(each.flatten(0, 1), t.repeat_interleave(each.shape[1]))
+            every = t[:1].expand(len(each) * each.shape[1]) if alike(t) else t.repeat_interleave(each.shape[1])
+            alone: Tensor = self(each.flatten(0, 1), every)
             return alone.reshape(*each.shape[:2], *x.shape[2:])
         size = x.shape[2:]
         h = self.enter(pad_to_multiple(x, self.multiple, self.padding_mode))
-        embedded = self.time(t)
+        embedded = self.time(t[:1] if alike(t) else t)  # the same for all samples: once
         skips: list[Tensor] = []
         for depth, level in enumerate(self.down_levels):
             if depth:

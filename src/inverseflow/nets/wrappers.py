@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from ..tensors import expand, ones
+from ..tensors import alike, expand, ones
 
 
 class Wrapper(nn.Module):
@@ -27,11 +27,16 @@ class Wrapper(nn.Module):
             self.register_buffer(name, torch.tensor(number))
 
 
+def times(t: Tensor, factor: Tensor) -> Tensor:
+    """t * factor, where one time that is the same for all samples stays one number in memory."""
+    return (t[:1] * factor).expand(len(t)) if alike(t) else t * factor
+
+
 class Velocity(Wrapper):
     """v(x, t) = rms F(x, t rms)."""
 
     def forward(self, x: Tensor, t: Tensor) -> Tensor:
-        output: Tensor = self.noise_rms * self.net(x, t * self.noise_rms)
+        output: Tensor = self.noise_rms * self.net(x, times(t, self.noise_rms))
         return output
 
 
@@ -43,7 +48,7 @@ class Consistency(Wrapper):
 
     def forward(self, x: Tensor, t: Tensor) -> Tensor:
         step = expand(t - self.t_min, x)
-        output: Tensor = x - self.noise_rms * step * self.net(x, t * self.noise_rms)
+        output: Tensor = x - self.noise_rms * step * self.net(x, times(t, self.noise_rms))
         return output
 
 
