@@ -80,8 +80,8 @@ def test_frozen_weights_stay() -> None:
 def test_it_suits_the_network_where_nothing_is_said() -> None:
     image, table = ivf.NetSpec("UNet", widths=(8, 16)).build(), ivf.NetSpec("MLP", features=9, widths=(16, 16)).build()
 
-    def chosen(net: nn.Module, **given: object) -> tuple[str, float | None]:
-        settings = suited(Settings(steps=1, **given), net)  # type: ignore[arg-type]
+    def chosen(net: nn.Module, pace: float = 1.0, **given: object) -> tuple[str, float | None]:
+        settings = suited(Settings(steps=1, **given), net, pace)  # type: ignore[arg-type]
         optimizer = make_optimizer(net, settings, cuda=False)
         assert isinstance(optimizer, Muon) == (settings.optimizer == "muon")
         assert {group["lr"] for group in optimizer.param_groups} == {settings.lr}
@@ -89,7 +89,9 @@ def test_it_suits_the_network_where_nothing_is_said() -> None:
 
     assert chosen(image) == ("muon", 3e-3)
     assert chosen(table) == ("adamw", 1e-3)
-    assert chosen(image, lr=2e-3) == ("muon", 2e-3)
+    assert chosen(image, 1 / 3) == ("muon", 1e-3)
+    assert chosen(table, 1 / 3) == ("adamw", 1e-3)
+    assert chosen(image, 1 / 3, lr=2e-3) == ("muon", 2e-3)
     assert chosen(image, optimizer="adamw") == ("adamw", 1e-3)
     assert chosen(nn.Conv2d(1, 64, 3)) == ("adamw", 1e-3)
 

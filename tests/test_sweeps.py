@@ -14,7 +14,7 @@ from inverseflow.methods import InverseConsistency, InverseFlowMatching
 from inverseflow.patches import Patches, Rows
 from inverseflow.process import Bridge
 from inverseflow.settings import Settings
-from inverseflow.sweeps import BY_MEAN, MOMENTS, Sweeps, in_sweeps, pay
+from inverseflow.sweeps import BY_MEAN, FEWER, MOMENTS, Sweeps, in_sweeps, moments_for, pay
 from inverseflow.tensors import expand
 from inverseflow.train import fit
 
@@ -122,10 +122,12 @@ def test_sweeps_or_an_ode_in_every_step() -> None:
     assert not in_sweeps(METHOD, True, Rows(torch.rand(9, 4)), many)
     assert not in_sweeps(InverseConsistency(METHOD.process), True, data, many)
     assert pay(data, Settings(steps=None, seconds=60))
-    sweeps = (2 + 10 * 6) * data.values.numel()  # values that go through the network: two means, ten ODEs
-    steps = 2 * sweeps / (3 * 8 * 256)  # of three passes over eight crops of 16 x 16
-    assert pay(data, Settings(steps=math.ceil(1.01 * steps)))
-    assert not pay(data, Settings(steps=math.floor(0.99 * steps)))
+    steps = 3 * 8 * 256 / data.values.numel()  # of each value in a step: three passes over eight crops of 16 x 16
+    few, all_of_them = 2 + 5 * 6, 2 + 10 * 6  # passes: two means, five or ten ODEs
+    assert pay(data, Settings(steps=math.ceil(1.01 * few / steps)))
+    assert not pay(data, Settings(steps=math.floor(0.99 * few / steps)))
+    assert moments_for(data, Settings(steps=math.ceil(1.01 * 2 * all_of_them / steps))) == MOMENTS
+    assert moments_for(data, Settings(steps=math.floor(0.99 * 2 * all_of_them / steps))) == FEWER
 
 
 @pytest.mark.parametrize(

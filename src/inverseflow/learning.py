@@ -38,7 +38,7 @@ from .posterior import (
 from .recipe import SAMPLER_SHARE, SPREAD_SHARE
 from .replay import phase_of
 from .settings import Settings
-from .sweeps import Sweeps, in_sweeps
+from .sweeps import Sweeps, in_sweeps, moments_for
 from .tensors import normal_like
 from .train import Fitted, Renewal, Watch, as_function, fit
 
@@ -88,6 +88,7 @@ class Stages:
             phase=phase_of(of, self.net, self.noise) if record else None,
             progress=self.progress,
             title=title,
+            pace=getattr(of, "pace", 1.0),
         )
         return self.done[name].model
 
@@ -112,7 +113,8 @@ def learn_flow(
     if not in_sweeps(method, free_mean, data, how):
         flow: nn.Module = stages.run("flow", title, start, method, how, watch)
         return flow
-    sweeps = Sweeps(cast(InverseFlowMatching, method), cast(Patches, data.to(torch.device(stages.device))), start)
+    images = cast(Patches, data.to(torch.device(stages.device)))
+    sweeps = Sweeps(cast(InverseFlowMatching, method), images, start, moments_for(data, how))
     swept = replace(stages, data=sweeps.data)
     flow = swept.run("flow", title, start, sweeps.objective, how, watch, renewal=sweeps)
     return flow

@@ -6,13 +6,14 @@ denoise(model, x1)           the learned map from x1 to x0
 mean(model, x1)              E[x0 | x1], where the method has it for free; else None
 phase(progress)              optional: that on which the loss depends, besides the batch and its draws; with it, steps
                              may be recorded on a GPU and replayed
+pace                         optional: the part of Muon's learning rate that it bears
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -187,6 +188,7 @@ class InverseConsistency(_ConsistencyMethod):
     """
 
     averaged: bool = False
+    pace: ClassVar[float] = 1 / 3  # of Muon's rate: every step learns from what the last one made
 
     def loss(self, model: nn.Module, batch: Batch, moment: Moment) -> Tensor:
         return losses.inverse_consistency_loss(

@@ -27,12 +27,15 @@ NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
 """a, b, c of x -> a x + b x^3 + c x^5, which takes singular values from 0.001 to 1 into 0.7 to 1.2 in five steps."""
 
 
-def suited(settings: Settings, model: nn.Module) -> Settings:
-    """The settings with an optimiser and a learning rate that suit the network, where they leave it open."""
+def suited(settings: Settings, model: nn.Module, pace: float = 1.0) -> Settings:
+    """The settings with an optimiser and a learning rate that suit the network, where they leave it open.
+
+    A loss whose `pace` is below 1 bears less of Muon, which moves along every direction that its noise shows.
+    """
     kind = settings.optimizer
     if kind == "auto":
         kind = "muon" if any(map(is_between_features, model.parameters())) else "adamw"
-    return replace(settings, optimizer=kind, lr=settings.lr or RATES[kind])
+    return replace(settings, optimizer=kind, lr=settings.lr or RATES[kind] * (pace if kind == "muon" else 1))
 
 
 def make_optimizer(model: nn.Module, settings: Settings, cuda: bool) -> torch.optim.Optimizer:

@@ -78,15 +78,17 @@ def fit(
     phase: Phase | None = None,
     progress: bool = True,
     title: str = "training",
+    pace: float = 1.0,
 ) -> Fitted:
     """Train `model` in place and return its averaged copy. With a `folder`: checkpoints, metrics.jsonl, TensorBoard.
 
     `identity` says in plain values what is trained; a checkpoint is not resumed into something else. When the figure of
     `watch` no longer falls, the rest of the schedule is gone through in a quarter of the steps done so far. A `renewal`
-    changes `data` as it goes. With a `phase` the steps may be recorded and replayed on a GPU (see `replay`).
+    changes `data` as it goes. With a `phase` the steps may be recorded and replayed on a GPU (see `replay`). `pace` is
+    the part of Muon's learning rate that the loss bears, for settings that leave the rate open.
     """
     cuda = (fabric := launch(device, settings.precision)).device.type == "cuda"
-    model, settings = placed(model, fabric.device), suited(settings, model)
+    model, settings = placed(model, fabric.device), suited(settings, model, pace)
     average, last_good = (copy.deepcopy(model).requires_grad_(False) for _ in range(2))
     wrapped = fabric.setup_module(_compiled(model, settings, data, cuda))  # from here on `model` may be shared out
     average, plain = shared_like(average, model), make_optimizer(model, settings, cuda)
