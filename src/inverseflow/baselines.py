@@ -147,12 +147,14 @@ class Noise2Self(_BlindSpot):
 class Noise2Score:
     """Learns R(x) = grad log p(x1) as the residual of a denoising autoencoder: |u + s R(x1 + s u)|^2, u ~ N(0, 1).
 
-    s falls from `first` to `last`, in units of the noise; the minimum is the score of x1 with noise s on it (AR-DAE).
+    s falls from `first` to `last` in `levels` equal steps, in units of the noise; the minimum is the score of x1 with
+    noise s on it (AR-DAE).
     """
 
     process: Bridge
     first: float = 1.0
     last: float = 0.01
+    levels: int = 10
 
     def __post_init__(self) -> None:
         if not isinstance(noise := _plain(self.process.noise), Gaussian | Poisson | Gamma):
@@ -166,7 +168,7 @@ class Noise2Score:
 
     def loss(self, model: nn.Module, batch: Batch, moment: Moment) -> Tensor:
         x1 = batch.x
-        size = self.first + (self.last - self.first) * moment.progress
+        size = self.first + (self.last - self.first) * self.phase(moment.progress) / (self.levels - 1)
         noise = self.process.select(batch.origin).noise
         s = size * noise.std(noise.project(x1)).square().mean().sqrt()
         u = normal_like(x1, moment.generator)
@@ -174,6 +176,9 @@ class Noise2Score:
 
     def denoise(self, model: nn.Module, x1: Tensor) -> Tensor:
         return self.process.project(tweedie(self.process.noise, x1, model(x1, ones(x1))))
+
+    def phase(self, progress: float) -> int:
+        return min(self.levels - 1, int(self.levels * progress))
 
     def mean(self, model: nn.Module, x1: Tensor) -> Tensor | None:
         return None
