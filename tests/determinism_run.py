@@ -19,7 +19,8 @@ def digest(threads: int) -> str:
     noisy = noise.sample(clean, generator=torch.Generator().manual_seed(3))
     net = ivf.NetSpec("UNet", channels=1, dims=2, widths=(8, 16), blocks=1, patch=2)
     how = ivf.Settings(steps=6, batch_size=2)
-    model = ivf.Denoiser.train(noisy, noise, net=net, settings=how, samples=True, seed=5, device="cpu", progress=False)
+    common = {"net": net, "settings": how, "seed": 5, "device": "cpu", "progress": False}
+    model = ivf.Denoiser.train(noisy, noise, method="icm", samples=True, **common)  # the method with all stages
     results = [*model.denoise(noisy, return_std=True), model.sample(noisy, 2, seed=1), *model.interval(noisy)]
     weights = [value for network in (model.flow, model.mean) for value in network.state_dict().values()]
     return hashlib.sha256(b"".join(x.contiguous().numpy().tobytes() for x in results + weights)).hexdigest()

@@ -23,7 +23,7 @@ from inverseflow.state import CHECKPOINT
 DATA = Path(__file__).parent / "data"
 TINY: dict[str, Any] = {"widths": (4, 8), "blocks": 1, "embedding": 8}
 NOISE = ivf.PoissonGaussian(gain=2.0, sigma=3.0, offset=90.0)
-STEPS = Settings(steps=150, batch_size=4, checkpoint_steps=150)
+STEPS = Settings(steps=150, batch_size=4, optimizer="adamw", checkpoint_steps=150)
 
 
 def scene() -> torch.Tensor:

@@ -136,7 +136,9 @@ def learn_posterior(
 ) -> tuple[nn.Module | None, Uncertainty]:
     """The mean (None if the map has it for free) and what surrounds it."""
     noisy, found, mean = stages.data, Uncertainty(), None
-    stages.data, recover = recovery(stages, method, flow, second)
+    coming = [] if free_mean else [second]
+    coming += [_part(first, SPREAD_SHARE)] if std or samples else []
+    stages.data, recover = recovery(stages, method, flow, second, sum(how.steps or math.inf for how in coming))
     for number in range(rounds):
         last = number == rounds - 1
         again = f"{number + 1}" if number else ""
@@ -165,13 +167,13 @@ def learn_posterior(
     return mean, found
 
 
-def recovery(stages: Stages, method: Method, flow: nn.Module, how: Settings) -> tuple[Data, Recover]:
-    """The data that later stages draw from, and how x0_hat is had from it.
+def recovery(stages: Stages, method: Method, flow: nn.Module, how: Settings, steps: float) -> tuple[Data, Recover]:
+    """The data that later stages draw from in so many steps, and how x0_hat is had from it.
 
     Images go through the map once, as a whole: a crop in training would do so in every step, and end in borders that
     the image does not have. Not so where it is more work than for all crops, nor for data that stays on disk.
     """
-    data, steps = stages.data, min(how.steps or math.inf, stages.done["flow"].steps)
+    data, steps = stages.data, min(steps, stages.done["flow"].steps)
     if not isinstance(data, Patches) or data.values.numel() > steps * how.batch_size * data.values_per_sample:
         return data, by_map(method, stages.fast(flow, how))
     recover = by_map(method, stages.fast(flow, replace(how, compile=False)))  # images of many sizes, each seen once

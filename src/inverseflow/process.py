@@ -139,6 +139,7 @@ class Simulated:
 
 def value_and_rate(function: TimeFunction, t: Tensor) -> tuple[Tensor, Tensor]:
     """function(t) and its exact derivative by t."""
+    t = t.contiguous()  # times that are alike may lie in one place, which forward differentiation cannot have
     value, rate = torch.func.jvp(function, (t,), (torch.ones_like(t),))[:2]
     return value, rate
 

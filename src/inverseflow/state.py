@@ -181,7 +181,8 @@ class State:
     def _load(self, path: Path) -> None:
         tensors, header = read_tensors(path, "checkpoint")
         check_keys(path, header, NEEDED, {"hurried": object, "renewed": int})
-        differing = [k for k, v in self.identity.items() if header["settings"].get(k) != v]
+        theirs = {"optimizer": "adamw"} | header["settings"]  # older ones do not say, as there was no other
+        differing = [k for k, v in self.identity.items() if theirs.get(k) != v]
         if differing:
             raise ModelFileError(
                 f"{path} belongs to a run with other settings ({', '.join(differing)}); "
