@@ -22,10 +22,12 @@ def constants() -> list[str]:
     rows = [(f"denoising 2048 x 2048, {row['net']}, {where}", f"{row['mpx_per_s']:.3g} megapixels/s", "speed denoising")
             for kind, where in (("cuda", "one H200"), ("cpu", "two CPU cores"))
             for row in load(f"speed_denoising_{kind}")["rows"] if row["what"] == "mean"]  # fmt: skip
+    runs = ("speed_steps_cuda", "speed_steps_paper_unet_cuda")  # of all networks; later of one alone
+    steps = {row["net"]: row for name in runs for row in load(name)["rows"] if row["compiled"]}
     rows += [
-        (f"a training step, {row['net']}, {row['batch']} x {row['side']} x {row['side']}, one H200",
+        (f"a training step, {net}, {row['batch']} x {row['side']} x {row['side']}, one H200",
          f"{row['ms']:.1f} ms", "speed steps")
-        for row in load("speed_steps_cuda")["rows"] if row["compiled"]
+        for net, row in steps.items()
     ]  # fmt: skip
     found = load("cluster")
     alone, *many = found["runs"].items()

@@ -219,6 +219,8 @@ def test_readme_is_made_from_the_rows_that_are_measured(tmp_path: Path, monkeypa
     one = {name: {"psnr": 20.0 + k} for k, name in enumerate(("input", "map", "mean"))}
     stored = {
         "scores": dict.fromkeys(("bsds500", "kodak", "set12"), one),
+        "method": "ifm",
+        "settings": {"flow": {"optimizer": "auto"}},
         "seconds": {"in_all": 299.7},
         "conditions": {"device": "a GPU"},
     }
@@ -226,7 +228,7 @@ def test_readme_is_made_from_the_rows_that_are_measured(tmp_path: Path, monkeypa
     monkeypatch.setattr(readme, "RESULTS", tmp_path)
     *_, last = readme.photographs()
     ours = " | ".join(["20.00 / 20.00 / 20.00", "21.00 / 21.00 / 21.00", "**22.00 / 22.00 / 22.00**"])
-    assert last == f"| Gaussian 25 | {ours} | 28.16 / 29.08 / 29.19 | 300 |"
+    assert last == f"| Gaussian 25 | {ours} | 28.16 / 29.08 / 29.19 | IFM, Muon, 300 |"
 
 
 def test_a_row_that_fails_does_not_stop_the_others(

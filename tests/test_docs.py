@@ -32,7 +32,9 @@ from conftest import ROOT
 from inverseflow import generator, imaging, recipe
 from inverseflow.cells import denoiser as cell_denoiser
 from inverseflow.cli import app
+from inverseflow.methods import InverseConsistency
 from inverseflow.nets import NetSpec, count_parameters
+from inverseflow.optimizer import RATES
 from inverseflow.tiling import TILE_OVERLAP
 
 DOCS = ROOT / "docs"
@@ -243,10 +245,10 @@ def test_reference_has_every_public_name() -> None:
 def test_presets_are_those_of_the_code() -> None:
     text = page_text("presets.md")
     for name, settings in recipe.PRESETS.items():
-        steps, rate = settings.steps, f"{settings.lr:.4f}".rstrip("0")
-        assert (
-            f"| `{name}` | {steps} + {int(recipe.MEAN_SHARE[name] * steps)} | {settings.batch_size} | {rate} |" in text
-        )
+        steps = settings.steps
+        assert f"| `{name}` | {steps} + {int(recipe.MEAN_SHARE[name] * steps)} | {settings.batch_size} |" in text
+    assert f"learning rate is {RATES['muon']:g}, and {RATES['muon'] * InverseConsistency.pace:g} for the" in text
+    assert f"have AdamW at {RATES['adamw']:g}." in text
     sizes = [
         count_parameters(NetSpec("UNet", channels=1, dims=dims, **net).build(0)) / 1e6
         for dims in (2, 3)
@@ -313,15 +315,7 @@ def test_figures_are_those_that_are_stored() -> None:
     assert f"{many['seconds']:.0f} s and {many['peak_memory_gb']:.1f} GB" in page_text("cells.md")
     method = " ".join(page_text("method.md").split())
     assert f"{demo['flow_psnr']:.2f} dB and the mean {demo['output_psnr']:.2f} dB" in method
-    for name in (
-        "gaussian25_ifm",
-        "correlated_ifm",
-        "jacobi_ifm",
-        "rayleigh_ifm",
-        "gaussian25",
-        "gaussian75",
-        "poisson",
-    ):
+    for name in ("gaussian25", "correlated", "jacobi", "rgb", "gaussian25_icm"):
         score, seconds = results[name]["scores"]["bsds500"], results[name]["seconds"]["in_all"]
         scores = " | ".join(f"{score[key]['psnr']:.2f} dB" for key in ("input", "map", "mean"))
         assert f"| `{results[name]['preset']}` | {seconds:.0f} | {scores} |" in text, name

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -301,9 +302,11 @@ def test_gaussian_data_from_noisy_data_alone() -> None:
     torch.testing.assert_close(std.square().mean(0).sqrt(), crossed, rtol=0.06, atol=0)
 
 
-@pytest.mark.parametrize(("steps", "whole"), [(1, False), (100, True)])
-def test_images_go_through_the_map_once_and_whole_unless_that_is_more_work(steps: int, whole: bool) -> None:
-    """Images of 40 x 56 pixels, of which a training of one step of two crops sees a part."""
+@pytest.mark.parametrize(("steps", "coming", "whole"), [(1, 100, False), (100, 1, False), (100, 20, True)])
+def test_images_go_through_the_map_once_and_whole_unless_that_is_more_work(
+    steps: int, coming: int, whole: bool
+) -> None:
+    """Images of 40 x 56 pixels, of which one step of two crops sees a part."""
     images = [torch.rand(1, 40, 56) for _ in range(2)]
     noise, how = Gaussian(0.1), ivf.Settings(steps=steps, batch_size=2)
     method = ivf.InverseConsistency(ivf.Bridge(noise))
@@ -314,7 +317,7 @@ def test_images_go_through_the_map_once_and_whole_unless_that_is_more_work(steps
     )  # it begins as the identity
     stages = Stages(Patches(images, 16), noise, spec, "cpu", 0, None, False, False, {})
     stages.done["flow"] = Fitted(flow, [], steps, 0.0)
-    data, recover = recovery(stages, method, flow, how)
+    data, recover = recovery(stages, method, flow, how, coming)
     crops = data.draw(4, torch.Generator().manual_seed(0))
     if not whole:
         assert data is stages.data
@@ -324,3 +327,23 @@ def test_images_go_through_the_map_once_and_whole_unless_that_is_more_work(steps
     expected = Patches([method.denoise(flow, image[None])[0] for image in images], 16)
     assert torch.allclose(crops.x, expected.draw(4, torch.Generator().manual_seed(0)).x, atol=1e-5)
     assert not torch.allclose(crops.x, stages.data.draw(4, torch.Generator().manual_seed(0)).x, atol=1e-2)
+
+
+def test_error_bars_of_a_mean_that_is_free_learn_from_whole_images_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is no second stage then, whose steps could tell how many crops will be drawn."""
+    seen: list[tuple[float, bool]] = []
+
+    def watched(stages: Stages, method: Any, flow: Any, how: ivf.Settings, steps: float) -> Any:
+        data, recover = recovery(stages, method, flow, how, steps)
+        seen.append((steps, data is not stages.data))
+        return data, recover
+
+    monkeypatch.setattr("inverseflow.learning.recovery", watched)
+    settings = ivf.Settings(steps=50, batch_size=4)
+    net = NetSpec("UNet", widths=(8, 16), blocks=1)
+    noisy = torch.rand(1, 1, 48, 48, generator=torch.Generator().manual_seed(0))
+    model = ivf.Denoiser.train(
+        noisy, Gaussian(0.1), net=net, settings=settings, method="ifm", patch_size=16, device="cpu", progress=False
+    )
+    assert model.mean is None
+    assert seen == [(10, True)]  # a fifth of the first stage

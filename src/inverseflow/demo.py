@@ -86,13 +86,13 @@ def run(output: Path, *, settings: Settings | None = None, seed: int = 0, device
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--output", type=Path, default=Path("demo_output"), help="folder for the results")
-    parser.add_argument("--steps", type=int, help="steps of the first stage; the second takes half (default: 1000)")
+    parser.add_argument("--steps", type=int, help="steps of the first stage; the second takes half (default: 500)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device", default="auto")
     arguments = parser.parse_args()
     settings = Settings(steps=arguments.steps) if arguments.steps else None
     print(
-        "Learning to denoise one picture from itself; two to four minutes on two CPU cores, seconds on a GPU.",
+        "Learning to denoise one picture from itself; half a minute on two CPU cores, seconds on a GPU.",
         flush=True,
     )
     try:
