@@ -90,6 +90,9 @@ def markdown(table: dict[str, Any], folder: Path) -> str:
     missing = [name for name in wanted(table) if name not in results]
     if missing:
         lines += ["", f"Not measured yet: {', '.join(missing)}."]
+    older = [name for name in table["rows"] if results.get(name, {}).get("method") == "icm"]
+    if older:
+        lines += ["", f"Still of the inverse consistency model, not of the default method: {', '.join(older)}."]
     return "\n".join(lines)
 
 
